@@ -1,0 +1,1 @@
+"""The test suite; tests.reference holds the slow, obvious versions."""
