@@ -1,0 +1,90 @@
+"""The parameter side of the tangent kernel: J^T J and J V, for models with fewer parameters than outputs x examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tangentlens.capture.factors import formed
+from tangentlens.capture.measuring import Globs, Measurement, measuring
+from tangentlens.capture.outputs import Outputs
+from tangentlens.capture.probe import Inputs, probe
+from tangentlens.kernels.memory import refuse_unless_it_fits
+
+
+@torch.no_grad()
+def jacobian_gram(
+    model: nn.Module,
+    inputs: Inputs,
+    *,
+    outputs: Outputs | None = None,
+    parameters: Globs | None = None,
+    dtype: torch.dtype | None = None,
+    chunk: int | None = None,
+) -> Float[Tensor, "parameter parameter"]:
+    """J^T J over all examples and outputs: the tangent kernel's nonzero eigenvalues from the parameter side.
+
+    Parameters are flattened in the order of named_parameters(). Cost N C P^2, memory P^2.
+    """
+    with _jacobian(model, inputs, outputs, parameters, dtype, chunk) as (measurement, blocks):
+        size = sum(p.numel() for p in measurement.wanted.values())
+        item = torch.finfo(measurement.dtype).bits // 8
+        refuse_unless_it_fits("J^T J", size, size, size * size * item, measurement.device)
+        gram = torch.zeros(size, size, dtype=measurement.dtype, device=measurement.device)
+        for block in blocks:
+            gram.addmm_(block.flatten(0, 1).T, block.flatten(0, 1))
+        return gram
+
+
+@torch.no_grad()
+def jacobian_product(
+    model: nn.Module,
+    inputs: Inputs,
+    vectors: Float[Tensor, "parameter vector"],
+    *,
+    outputs: Outputs | None = None,
+    parameters: Globs | None = None,
+    dtype: torch.dtype | None = None,
+    chunk: int | None = None,
+) -> Float[Tensor, "example output vector"]:
+    """J V: the change of every output along directions in parameter space (eigenvectors of J^T J become modes)."""
+    with _jacobian(model, inputs, outputs, parameters, dtype, chunk) as (measurement, blocks):
+        directions = vectors.to(measurement.device, measurement.dtype)
+        return torch.cat([block @ directions for block in blocks])
+
+
+@contextmanager
+def _jacobian(
+    model: nn.Module,
+    inputs: Inputs,
+    outputs: Outputs | None,
+    parameters: Globs | None,
+    dtype: torch.dtype | None,
+    chunk: int | None,
+) -> Iterator[tuple[Measurement, Iterator[Float[Tensor, "example output parameter"]]]]:
+    rows = probe(inputs)
+    with measuring(model, rows, outputs, parameters, dtype) as measurement:
+        measurement.reader.gathered.update(measurement.wanted)  # every piece in the parameter's own coordinates
+        prepared = measurement.prepared(rows)
+        size = sum(p.numel() for p in measurement.wanted.values())
+        count = measurement.output_count(prepared.rows(0, 1))
+        item = torch.finfo(measurement.dtype).bits // 8
+        step = chunk or max(1, min(1024, (64 << 20) // (count * size * item)))
+
+        def blocks() -> Iterator[Tensor]:
+            for start in range(0, prepared.length, step):
+                chunked = prepared.rows(start, min(start + step, prepared.length))
+                pieces = measurement.retried(lambda c=chunked: measurement.pieces(c, list(measurement.wanted)))  # type: ignore[misc]
+                columns = [
+                    formed(pieces[name].factors, pieces[name].shape).gradient.reshape(chunked.length, count, -1)
+                    if name in pieces
+                    else parameter.new_zeros(chunked.length, count, parameter.numel())
+                    for name, parameter in measurement.wanted.items()
+                ]
+                yield torch.cat(columns, 2).detach()
+
+        yield measurement, blocks()

@@ -1,0 +1,87 @@
+"""The largest eigenmodes of a symmetric operator, from products alone.
+
+A block of vectors is needed, not one: the kernel of a read-out layer has every eigenvalue C times over, and a
+single-vector Lanczos (ARPACK's `eigsh`) then returns pairs with residuals of 1e-14 that are *not* the largest ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tangentlens.kernels.spectra import Spectrum, relative_residuals
+
+Product = Callable[[Float[Tensor, "row column"]], Float[Tensor, "row column"]]
+
+
+def krylov_spectrum(
+    product: Product,
+    rows: int,
+    modes: int,
+    *,
+    tol: float | None = None,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+    block: int | None = None,
+    basis: int | None = None,
+    rounds: int = 100,
+) -> Spectrum:
+    """Block Lanczos with full re-orthogonalisation and thick restart; residuals are recomputed with one last product.
+
+    The space is span{X, KX, K^2 X, ...} for a seeded Gaussian block X of `block` columns (modes + 8 unless told): it
+    finds eigenvalues repeated up to `block` times. Memory 2 * rows * basis; cost block products per round.
+    """
+    block = min(rows, modes + 8 if block is None else block)
+    basis = min(rows, max(4 * block, 2 * block + modes) if basis is None else basis)
+    if not 1 <= modes <= block <= basis <= rows:
+        raise ValueError(f"needs 1 <= modes <= block <= basis <= rows, got {modes}, {block}, {basis}, {rows}")
+    tolerance = tol if tol is not None else (1e-10 if dtype == torch.float64 else 1e-5)
+    generator = torch.Generator().manual_seed(seed)  # on the processor: the same start on every device
+    start = torch.randn(rows, block, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
+    space = torch.linalg.qr(start).Q
+    images = product(space)
+    for _ in range(rounds):
+        values, rotation = _ritz(space, images)
+        kept = rotation[:, :modes]
+        if bool((relative_residuals(images @ kept, values[:modes], space @ kept) <= tolerance).all()):
+            break
+        step = _new_directions(images[:, -block:], space)
+        if step.shape[1] == 0:  # the space is invariant: nothing is left to find
+            break
+        if space.shape[1] + step.shape[1] > basis:
+            keep = max(modes, basis - block - step.shape[1])
+            space, images = space @ rotation[:, :keep], images @ rotation[:, :keep]
+            step = _new_directions(step, space)
+        space, images = torch.cat([space, step], 1), torch.cat([images, product(step)], 1)
+    values, rotation = _ritz(space, images)
+    vectors = space @ rotation[:, :modes]
+    residuals = relative_residuals(product(vectors), values[:modes], vectors)
+    return Spectrum(values[:modes], vectors, residuals, residuals <= 2 * tolerance, "krylov", seed)
+
+
+def _ritz(
+    space: Float[Tensor, "row basis"], images: Float[Tensor, "row basis"]
+) -> tuple[Float[Tensor, "basis"], Float[Tensor, "basis basis"]]:
+    """Eigenpairs of the operator seen from the space, largest first."""
+    small = space.T @ images
+    values, rotation = torch.linalg.eigh((small + small.T) / 2)
+    return values.flip(0), rotation.flip(1)
+
+
+def _new_directions(
+    candidates: Float[Tensor, "row candidate"], space: Float[Tensor, "row basis"]
+) -> Float[Tensor, "row direction"]:
+    """An orthonormal basis of what the candidates add to the space; empty when they add nothing."""
+    scale = candidates.norm(dim=0).max()
+    for _ in range(2):  # once leaves rounding of the size of what was removed
+        candidates = candidates - space @ (space.T @ candidates)
+    directions, sizes, _ = torch.linalg.svd(candidates, full_matrices=False)
+    room = space.shape[0] - space.shape[1]
+    fresh = int((sizes > 1e3 * torch.finfo(sizes.dtype).eps * scale).sum())
+    directions = directions[:, : min(fresh, room)]
+    # small directions come out of the decomposition with an error that points back into the space
+    return torch.linalg.qr(directions - space @ (space.T @ directions)).Q

@@ -1,0 +1,148 @@
+"""Which exact formula is cheapest for a piece of a parameter, by counted multiply-adds and bytes.
+
+With N examples, C outputs, T positions and a (out = q) x (in = p) matrix:
+
+    apart, T = 1     N^2 p + (N C)^2 q                                   no weight sharing: MLPs, heads
+    apart, T > 1     N^2 (T^2 p + C T^2 q + C^2 T q)                     one side contracted first
+    formed           N C T p q + (N C)^2 p q                             long sequences or images, small p q
+    separable        N T p q + N^2 (p q + C^2 q)                         the outputs share one signal
+    averaged         N^2 T^2 (p + C q) apart, N C T p q + N^2 C p q formed, N^2 (p q + C q) separable
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tangentlens.capture.factors import Factor, Formed, Lookup, Outer
+from tangentlens.capture.sources import Piece
+from tangentlens.kernels.separable import separated
+
+Reduction = Literal["full", "mean"]
+Way = Literal["factored", "contracted", "pairs", "looked up", "separable", "formed"]
+
+# Small batched products and elementwise passes run this much below the rate of one large product (measured on CPU).
+_BATCHED = 2.0
+_PER_ENTRY = 24
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The way chosen for a piece: multiply-adds of a symmetric kernel, and values kept per example."""
+
+    way: Way
+    multiply_adds: float
+    kept: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a kernel takes: the way of each piece, and values per example by parameter."""
+
+    by_piece: dict[str, tuple[Piece, Cost]]
+    outputs: int
+    kept: dict[str, float]
+    raw: dict[str, float]
+    activations: float
+    capture_multiply_adds: float
+
+    @property
+    def multiply_adds(self) -> float:
+        return sum(cost.multiply_adds for _, cost in self.by_piece.values())
+
+    def way(self, key: str) -> Way:
+        return self.by_piece[key][1].way if key in self.by_piece else "formed"
+
+
+def costs_of(
+    pieces: dict[str, Piece], names: list[str], outputs: int, rows: int, columns: int, reduction: Reduction, one: bool
+) -> Costs:
+    """Costs seen from the pieces of a few examples; `one` says that rows and columns are the same examples."""
+    by_piece = {key: (piece, cheapest(piece, rows, columns, reduction, one)) for key, piece in pieces.items()}
+    kept, raw, activations, capture = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0), 0.0, 0.0
+    for piece, cost in by_piece.values():
+        kept[piece.name] += cost.kept
+        for factor in piece.factors:
+            examples = _examples(factor)
+            raw[piece.name] += factor.values / examples
+            if isinstance(factor, Outer):
+                positions = factor.a.shape[1]
+                activations += 2 * (factor.a.numel() + factor.b.numel() / factor.b.shape[1]) / examples
+                capture += (1 + outputs) * positions * piece.shape.numel()
+    return Costs(by_piece, outputs, kept, raw, float(activations), float(capture))
+
+
+def cheapest(piece: Piece, rows: int, columns: int, reduction: Reduction, symmetric: bool) -> Cost:
+    examples = _examples(piece.factors[0])
+    c = _outputs(piece.factors)
+    ways = [_formed(piece, examples, c, rows, columns, reduction)]
+    if all(not isinstance(f, Formed) for f in piece.factors) and all(_single_group(f) for f in piece.factors):
+        ways.append(_apart(piece, examples, c, rows, columns, reduction))
+    shared = _separable(piece, examples, c, rows, columns, reduction)
+    if shared is not None:
+        ways.append(shared)
+    best = min(ways, key=lambda cost: cost.multiply_adds)
+    half = 0.5 if symmetric else 1.0
+    return Cost(best.way, best.multiply_adds * half, best.kept)
+
+
+def _formed(piece: Piece, examples: int, c: int, rows: int, columns: int, reduction: Reduction) -> Cost:
+    size = piece.shape.numel()
+    form = sum(_forming(f) for f in piece.factors) / examples * (rows + columns)
+    gram = rows * columns * size * (c * c if reduction == "full" else c)
+    return Cost("formed", float(form + gram), float(c * size))
+
+
+def _separable(piece: Piece, examples: int, c: int, rows: int, columns: int, reduction: Reduction) -> Cost | None:
+    factor = piece.factors[0]
+    if len(piece.factors) > 1 or not isinstance(factor, Outer) or separated(factor) is None:
+        return None
+    t, p, q = factor.a.shape[1], factor.a.shape[3], factor.b.shape[4]
+    gram = rows * columns * (p * q + (c * c if reduction == "full" else c) * q)
+    return Cost("separable", float(gram + (rows + columns) * t * p * q), float(p * q))
+
+
+def _apart(piece: Piece, examples: int, c: int, rows: int, columns: int, reduction: Reduction) -> Cost:
+    kept = sum(f.values for f in piece.factors) / examples
+    pairs = rows * columns
+    lookups = [f for f in piece.factors if isinstance(f, Lookup)]
+    outers = [f for f in piece.factors if isinstance(f, Outer)]
+    total, way = 0.0, "looked up"
+    for lookup in lookups:
+        t, q = lookup.b.shape[2], lookup.b.shape[3]
+        total += pairs * min(t * 8, piece.shape[0]) * q * (c * c if reduction == "full" else c)
+    for outer in outers:
+        t, p, q = outer.a.shape[1], outer.a.shape[3], outer.b.shape[4]
+        if t == 1:
+            way = "factored"
+            total += pairs * (p + (c * c if reduction == "full" else c) * q)
+        elif reduction == "mean":
+            way = "pairs"
+            total += pairs * t * t * (p + c * q + _PER_ENTRY)
+        else:
+            way = "contracted"
+            total += pairs * (t * t * p + _BATCHED * (c * t * t * q + c * c * t * q) + _PER_ENTRY * c * t * q)
+    return Cost(way, float(total * len(piece.factors)), float(kept))  # type: ignore[arg-type]
+
+
+def _forming(factor: Factor) -> float:
+    match factor:
+        case Outer():
+            return factor.b.numel() * factor.a.shape[3]
+        case Lookup():
+            return factor.b.numel()
+        case _:
+            return 0.0
+
+
+def _single_group(factor: Factor) -> bool:
+    return not isinstance(factor, Outer) or factor.a.shape[2] == 1
+
+
+def _examples(factor: Factor) -> int:
+    return len(factor.gradient) if isinstance(factor, Formed) else len(factor.b)
+
+
+def _outputs(factors: list[Factor]) -> int:
+    factor = factors[0]
+    return (factor.gradient if isinstance(factor, Formed) else factor.b).shape[1]

@@ -1,0 +1,66 @@
+"""Modes from products alone: the same ones, repeated eigenvalues included, and honest when it runs out of rounds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from tangentlens.kernels.krylov import krylov_spectrum
+
+
+def with_eigenvalues(values: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(len(values), len(values), generator=generator, dtype=torch.float64)).Q
+    return basis * values @ basis.T
+
+
+@settings(max_examples=15, deadline=None)
+@given(decay=st.floats(0.3, 3.0), modes=st.integers(1, 12), seed=st.integers(0, 1000))
+def test_modes_from_products_are_the_head_of_the_exact_spectrum(decay, modes, seed):
+    values = torch.arange(1, 61, dtype=torch.float64) ** -decay
+    kernel = with_eigenvalues(values, seed)
+    found = krylov_spectrum(lambda block: kernel @ block, 60, modes, seed=seed)
+    assert bool(found.converged.all()) and found.seed == seed
+    torch.testing.assert_close(found.eigenvalues, values[:modes], rtol=0, atol=1e-10)
+    torch.testing.assert_close(kernel @ found.eigenvectors, found.eigenvectors * found.eigenvalues, rtol=0, atol=1e-9)
+
+
+def test_every_copy_of_a_repeated_eigenvalue_is_found():
+    """A read-out kernel repeats each eigenvalue once per output; single-vector Lanczos skips copies without a sign of
+    it."""
+    single = torch.tensor([9.0, 4.0, 3.5, 1.0] + [0.1] * 16, dtype=torch.float64)
+    kernel = torch.kron(with_eigenvalues(single), torch.eye(15, dtype=torch.float64))
+    found = krylov_spectrum(lambda block: kernel @ block, 300, 40)
+    torch.testing.assert_close(found.eigenvalues, single.repeat_interleave(15)[:40])
+
+
+def test_the_same_seed_gives_the_same_modes():
+    kernel = with_eigenvalues(torch.linspace(1, 0, 50, dtype=torch.float64) ** 4)
+    first, second = (krylov_spectrum(lambda block: kernel @ block, 50, 4, seed=3) for _ in range(2))
+    assert torch.equal(first.eigenvectors, second.eigenvectors)
+
+
+def test_modes_that_did_not_converge_are_marked_and_their_residuals_are_true():
+    kernel = with_eigenvalues(torch.linspace(1, 0.9, 400, dtype=torch.float64))
+    found = krylov_spectrum(lambda block: kernel @ block, 400, 5, rounds=2)
+    true = (kernel @ found.eigenvectors - found.eigenvectors * found.eigenvalues).norm(dim=0) / found.eigenvalues[0]
+    assert not bool(found.converged.any())
+    torch.testing.assert_close(found.residuals, true)
+
+
+def test_a_kernel_of_low_rank_ends_with_zeros():
+    kernel = with_eigenvalues(torch.tensor([2.0, 1.0] + [0.0] * 38, dtype=torch.float64))
+    found = krylov_spectrum(lambda block: kernel @ block, 40, 5)
+    torch.testing.assert_close(found.eigenvalues, torch.tensor([2.0, 1, 0, 0, 0], dtype=torch.float64))
+    assert bool(found.converged.all())
+
+
+def test_the_zero_kernel_is_no_trouble():
+    found = krylov_spectrum(torch.zeros_like, 30, 3)
+    assert float(found.eigenvalues.abs().max()) == 0.0 and bool(found.converged.all())
+
+
+def test_more_modes_than_rows_are_refused():
+    with pytest.raises(ValueError, match="modes <= block"):
+        krylov_spectrum(torch.clone, 5, 6)
