@@ -1,0 +1,1 @@
+"""Stage 3: tensors -> numbers; a measure never sees a model."""

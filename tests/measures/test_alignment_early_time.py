@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tangentlens.measures.alignment import ansatz_correlation
+from tangentlens.measures.early_time import (
+    early_time_limit,
+    early_time_limit_of_kernels,
+    ptk_covariance_of,
+    velocity_of,
+)
+from tangentlens.measures.relu_early_time import relu_early_limit, relu_ptk
+from tests.reference.beaglehole2024 import (
+    centred_matrices,
+    chain,
+    correlation_by_entries,
+    power_law_inputs,
+    relu_gradients,
+)
+
+
+class Network(torch.nn.Module):
+    """Two hidden layers, a perturbation after either, and the gradients there by one backward per output."""
+
+    def __init__(self, outputs: int = 1, activation: type[torch.nn.Module] = torch.nn.Tanh) -> None:
+        super().__init__()
+        widths = [(6, 9), (9, 8), (8, outputs)]
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(i, o, dtype=torch.float64) for i, o in widths])
+        self.activation = activation()
+
+    def forward(self, inputs: torch.Tensor, perturbation: torch.Tensor | None = None, at: int = 0) -> torch.Tensor:
+        for index, layer in enumerate(self.layers):
+            inputs = layer(inputs)
+            inputs = inputs + perturbation if perturbation is not None and index == at else inputs
+            inputs = self.activation(inputs) if index < 2 else inputs
+        return inputs
+
+    def gradients(self, inputs: torch.Tensor, layer: int) -> torch.Tensor:
+        zero = torch.zeros(len(inputs), self.layers[layer].out_features, dtype=torch.float64, requires_grad=True)
+        outputs = self(inputs, zero, layer)
+        rows = [torch.autograd.grad(column.sum(), zero, retain_graph=True)[0] for column in outputs.T]
+        return torch.stack(rows, dim=1)
+
+    def layer_inputs(self, inputs: torch.Tensor, layer: int) -> torch.Tensor:
+        for before in self.layers[:layer]:
+            inputs = self.activation(before(inputs))
+        return inputs.detach()
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_the_limit_is_the_centred_correlation_after_one_tiny_step(outputs: int, layer: int) -> None:
+    network, inputs = Network(outputs), torch.randn(20, 6, dtype=torch.float64)
+    targets = torch.randn(20, outputs, dtype=torch.float64)
+    initial_outputs = network(inputs)
+    velocity = velocity_of(
+        network.gradients(inputs, layer), network.layer_inputs(inputs, layer), (targets - initial_outputs).detach()
+    )
+    limit = early_time_limit(velocity, ptk_covariance_of(network.gradients(inputs, layer)))
+
+    initial = [parameter.detach().clone() for parameter in network.parameters()]
+    gradients = torch.autograd.grad(((targets - initial_outputs) ** 2).sum() / 2, list(network.parameters()))
+    with torch.no_grad():
+        for parameter, gradient in zip(network.parameters(), gradients):
+            parameter -= 1e-6 * gradient
+    change = network.layers[layer].weight.detach() - initial[2 * layer]
+    measured = ansatz_correlation(change, ptk_covariance_of(network.gradients(inputs, layer)))
+    assert torch.allclose(velocity, -gradients[2 * layer])
+    assert abs(limit.value - measured) < 1e-5
+
+
+def test_for_one_output_it_is_the_cosine_of_the_papers_two_second_derivatives() -> None:
+    network, inputs = Network(), torch.randn(20, 6, dtype=torch.float64)
+    residuals = torch.randn(20, dtype=torch.float64)
+    gradients = network.gradients(inputs, 0)
+    expected = correlation_by_entries(*centred_matrices(gradients[:, 0], inputs, residuals), "none")
+    velocity = velocity_of(gradients, inputs, residuals[:, None])
+    kernels = early_time_limit_of_kernels(gradients[:, 0] @ gradients[:, 0].T, inputs @ inputs.T, residuals)
+    assert abs(early_time_limit(velocity, ptk_covariance_of(gradients)).value - expected) < 1e-12
+    assert abs(kernels - expected) < 1e-12
+
+
+def test_targets_in_place_of_residuals_move_the_limit_by_several_hundredths() -> None:
+    inputs = power_law_inputs(512, 32, 0.0, rotated=False)
+    targets = chain(inputs, 5)
+    gradients, layer_inputs, outputs = relu_gradients(inputs, 256, hidden=2)
+    kernel = ptk_covariance_of(gradients[:, None])
+    right, wrong = (
+        early_time_limit(velocity_of(gradients[:, None], layer_inputs, pull[:, None]), kernel, draws=0).value
+        for pull in (targets - outputs, targets)
+    )
+    assert abs(right - wrong) > 0.03
+
+
+def test_centred_gradients_take_off_each_outputs_mean_over_examples() -> None:
+    gradients = torch.randn(9, 3, 4, dtype=torch.float64)
+    expected = torch.zeros(4, 4, dtype=torch.float64)
+    for output in range(3):
+        expected += 8 * torch.cov(gradients[:, output].T)
+    assert torch.allclose(ptk_covariance_of(gradients, centred_gradients=True), expected)
+
+
+# largest gap between prediction and simulation listed for the widest networks, by covariance exponent and depth
+@pytest.mark.parametrize(
+    ("alpha", "hidden", "gap"),
+    [(0.0, 1, 0.003), (0.0, 2, 0.004), (0.5, 1, 0.006), (0.5, 2, 0.036), (1.0, 1, 0.004), (1.0, 2, 0.004)],
+)
+def test_wide_relu_networks_start_where_their_arc_cosine_kernels_say(alpha: float, hidden: int, gap: float) -> None:
+    gaps = []
+    for _ in range(8):
+        inputs = power_law_inputs(400, 32, alpha, rotated=True)
+        targets = chain(inputs, 5)
+        gradients, layer_inputs, _ = relu_gradients(inputs, 1024, hidden)
+        velocity = velocity_of(gradients[:, None], layer_inputs, targets[:, None])
+        measured = ansatz_correlation(velocity, ptk_covariance_of(gradients[:, None]))
+        gaps.append(measured - relu_early_limit(inputs, targets, hidden=hidden))
+    error = torch.stack(gaps).std() / len(gaps) ** 0.5
+    assert abs(torch.stack(gaps).mean()) < gap + 3 * error
+    assert error < 0.015  # else the check above could not fail
+
+
+def test_kernels_of_a_second_relu_layer_approach_the_infinite_ones_as_one_over_root_width() -> None:
+    inputs = power_law_inputs(200, 32, 0.0, rotated=False)
+    infinite = relu_ptk(inputs, hidden=2, layer=1)
+
+    def distances(width: int) -> list[torch.Tensor]:
+        gradients, layer_inputs, _ = relu_gradients(inputs, width, hidden=2, layer=1)
+        pairs = zip((gradients @ gradients.T, layer_inputs @ layer_inputs.T), infinite)
+        return [(finite / finite.norm() - limit / limit.norm()).norm() for finite, limit in pairs]
+
+    for narrow, wide in zip(distances(512), distances(4096)):
+        assert 2 < narrow / wide < 4  # root of 8
+
+
+def test_the_second_layer_of_a_wide_relu_network_starts_where_its_kernels_say() -> None:
+    inputs = power_law_inputs(256, 32, 0.0, rotated=False)
+    targets = chain(inputs, 5)
+    gradients, layer_inputs, _ = relu_gradients(inputs, 2048, hidden=2, layer=1)
+    limit = relu_early_limit(inputs, targets, hidden=2, layer=1)
+    velocity = velocity_of(gradients[:, None], layer_inputs, targets[:, None])
+    assert abs(limit - ansatz_correlation(velocity, ptk_covariance_of(gradients[:, None]))) < 0.03
+
+
+def test_a_layer_the_network_does_not_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="layers 0 .. 1"):
+        relu_ptk(torch.randn(4, 3), hidden=2, layer=2)

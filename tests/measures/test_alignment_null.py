@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tangentlens.measures.alignment import ansatz_correlation
+from tangentlens.measures.alignment_null import adjusted, ansatz, in_random_basis, random_basis_null, sampled_null
+
+
+def layer(units: int = 40, width: int = 30, decay: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """A weight with a concentrated spectrum and a kernel with another."""
+    scales = (1 + torch.arange(width).double()) ** -decay
+    weight = torch.randn(units, width, dtype=torch.float64) * scales
+    gradients = torch.randn(100, units, dtype=torch.float64) * (1 + torch.arange(units).double()) ** -0.5
+    return weight, gradients.T @ gradients
+
+
+def by_turning_the_kernel(weight: torch.Tensor, kernel: torch.Tensor, centering: str, turns: int) -> torch.Tensor:
+    """The same correlation with K really replaced, turn by turn."""
+    turned = (in_random_basis(kernel, seed=seed) for seed in range(turns))
+    return torch.stack([ansatz_correlation(weight, kernel, centering=centering) for kernel in turned])
+
+
+@pytest.mark.parametrize("shape", [(40, 30), (40, 120), (120, 40)])
+@pytest.mark.parametrize("centering", ["none", "entries"])
+def test_the_analytic_null_is_the_mean_over_fifty_random_rotations(shape: tuple[int, int], centering: str) -> None:
+    weight, kernel = layer(*shape, decay=0.2)
+    turned = by_turning_the_kernel(weight + 0.05, kernel, centering, 50)
+    error = turned.std() / 50**0.5
+    assert abs(random_basis_null(weight + 0.05, kernel, centering=centering) - turned.mean()) < 3 * error + 0.005
+
+
+def test_where_few_directions_dominate_the_analytic_null_is_too_low_and_the_null_is_the_sampled_mean() -> None:
+    weight, kernel = layer(40, 120, decay=2.0)
+    correlation = ansatz(weight, kernel, draws=200)
+    turned = by_turning_the_kernel(weight, kernel, "none", 200)
+    assert correlation.analytic_null < turned.mean() - 0.02
+    assert abs(correlation.null - turned.mean()) < 5 * turned.std() / 200**0.5
+
+
+def test_the_analytic_null_tends_to_the_two_participation_ratios_for_many_units() -> None:
+    for units, gap in ((20, 0.02), (200, 0.002)):
+        weight, kernel = layer(units, 2 * units, decay=0.3)
+        gram = weight @ weight.T
+        s = units * gram.square().sum() / gram.trace() ** 2
+        q = units * kernel.square().sum() / kernel.trace() ** 2
+        assert abs(random_basis_null(weight, kernel) - (s / (s + q - 1)).sqrt()) < gap
+
+
+@pytest.mark.parametrize("shape", [(12, 30), (30, 12)])
+def test_sampled_values_have_the_distribution_of_turned_kernels(shape: tuple[int, int]) -> None:
+    weight, kernel = layer(*shape)
+    sampled, turned = sampled_null(weight, kernel, draws=200), by_turning_the_kernel(weight, kernel, "none", 200)
+    assert abs(sampled.mean() - turned.mean()) < 4 * turned.std() / 200**0.5 * 2**0.5
+    assert 0.75 < sampled.std() / turned.std() < 1.3
+
+
+def test_the_sampled_band_of_a_root_matches_turned_kernels() -> None:
+    weight, kernel = layer(12, 20)
+    turned = torch.stack(
+        [ansatz_correlation(weight, in_random_basis(kernel, seed=seed), agop_power=0.5) for seed in range(100)]
+    )
+    sampled = sampled_null(weight, kernel, agop_power=0.5, draws=100)
+    assert abs(sampled.mean() - turned.mean()) < 6 * turned.std() / 100**0.5
+    correlation = ansatz(weight, kernel, agop_power=0.5, draws=100)
+    assert correlation.null == sampled.mean() and correlation.analytic_null.isnan()
+
+
+def test_a_random_basis_keeps_the_eigenvalues_and_forgets_the_vectors() -> None:
+    _, kernel = layer()
+    turned = in_random_basis(kernel)
+    assert torch.allclose(torch.linalg.eigvalsh(turned), torch.linalg.eigvalsh(kernel), atol=1e-8 * kernel.norm())
+    assert (turned - kernel).norm() > 0.1 * kernel.norm()
+    assert torch.equal(turned, in_random_basis(kernel)) and not torch.equal(turned, in_random_basis(kernel, seed=1))
+
+
+def test_unaligned_layers_read_zero_and_an_aligned_one_well_above_although_all_cosines_are_high() -> None:
+    weight, _ = layer(60, 60, decay=0.5)
+    kernel = weight @ weight.T + 2 * torch.eye(60)
+    aligned = ansatz(weight, kernel)
+    unaligned = [ansatz(weight, in_random_basis(kernel, seed=100 + seed)) for seed in range(20)]
+    inside = sum(bool(one.low <= one.value <= one.high) for one in unaligned)
+    assert inside >= 15  # 18 expected
+    assert abs(torch.stack([one.adjusted for one in unaligned]).mean()) < 0.15
+    assert aligned.value > aligned.high and aligned.adjusted > 0.4
+    assert min(one.value for one in unaligned) > 0.7  # high, and yet chance
+
+
+def test_a_flat_kernel_is_at_chance_and_perfectly_correlated() -> None:
+    weight, _ = layer()
+    correlation = ansatz(weight, torch.eye(40), draws=3)
+    assert abs(correlation.value - 1) < 1e-12 and abs(correlation.null - 1) < 1e-12
+    assert correlation.adjusted.isnan()  # there is no room between chance and agreement
+
+
+def test_one_unit_has_a_null_of_one() -> None:
+    assert random_basis_null(torch.randn(1, 7), torch.ones(1, 1)) == 1
+
+
+def test_the_adjusted_value_is_zero_at_chance_and_one_at_full_agreement() -> None:
+    null = torch.tensor(0.6)
+    assert (
+        adjusted(null, null) == 0 and adjusted(torch.tensor(1.0), null) == 1 and adjusted(torch.tensor(0.3), null) < 0
+    )
+
+
+def test_without_draws_the_band_is_nan_and_the_value_stands() -> None:
+    weight, kernel = layer()
+    correlation = ansatz(weight, kernel, draws=0)
+    assert (
+        correlation.null == random_basis_null(weight, kernel)
+        and correlation.low.isnan()
+        and correlation.high.isnan()
+        and correlation.value == ansatz_correlation(weight, kernel)
+    )
+    assert "chance" in str(correlation)
