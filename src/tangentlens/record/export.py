@@ -1,0 +1,67 @@
+"""A run's numbers for other programs: CSV or Parquet tables, or one netCDF file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import xarray as xr
+
+from tangentlens.errors import BadInput
+from tangentlens.record.open import open_record
+
+FORMATS = ("csv", "parquet", "netcdf")
+
+
+def export_record(run: str | Path, out: str | Path | None = None, format: str = "csv") -> list[Path]:
+    """Write the whole record and return the files: tables go into a folder, netCDF is one file with the same groups.
+
+    Of each group, one table holds every number a step (a row a step), and each larger variable has a table of its own
+    in long form: a row for each measured value, with its step and labels.
+    """
+    if format not in FORMATS:
+        raise BadInput(f"export writes {', '.join(FORMATS)}, got {format!r}; choose one of them")
+    tree = open_record(run)
+    if format == "netcdf":
+        file = Path(out) if out is not None else Path(f"{run}.nc")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _netcdf_ready(tree).to_netcdf(file)
+        return [file]
+    folder = Path(out) if out is not None else Path(f"{run}.{format}")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, table in tables(tree).items():
+        file = folder / f"{name}.{format}"
+        table.to_csv(file, index=False) if format == "csv" else table.to_parquet(file, index=False)
+        files.append(file)
+    return files
+
+
+def tables(tree: xr.DataTree) -> dict[str, pd.DataFrame]:
+    """The record as tables by name: `training`, `tangent.eigenvalues`, ..."""
+    found: dict[str, pd.DataFrame] = {}
+    for node in tree.subtree:
+        data, group = node.to_dataset(inherit=False), node.path.strip("/").replace("/", ".")
+        numbers = data[[name for name, variable in data.data_vars.items() if variable.dims == ("step",)]]
+        if numbers.data_vars:
+            found[group] = numbers.reset_coords(drop=True).to_dataframe().reset_index()
+        for name in data.data_vars:
+            if data[name].dims != ("step",):
+                long = data[name].to_series().dropna().reset_index()
+                found[f"{group}.{name}"] = long
+    return found
+
+
+def _netcdf_ready(tree: xr.DataTree) -> xr.DataTree:
+    """netCDF attributes are text and numbers."""
+    plain = tree.load().copy()
+    for node in plain.subtree:
+        node.attrs = {key: _attribute(value) for key, value in node.attrs.items()}
+        for variable in node.data_vars.values():
+            if "bounds" in variable.attrs:  # in a netCDF file this word names another variable
+                variable.attrs["valid_range"] = variable.attrs.pop("bounds")
+    return plain
+
+
+def _attribute(value: object) -> object:
+    return value if isinstance(value, str | int | float | list | tuple) and not isinstance(value, bool) else str(value)

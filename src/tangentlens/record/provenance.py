@@ -1,0 +1,126 @@
+"""Where a run comes from: versions, commit, device, and fingerprints that tell one model or probe from another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlens.capture.undisturbed import eager
+from tangentlens.errors import DifferentRun
+
+SCHEMA = "tangentlens record 1"
+PACKAGES = ("tangentlens", "torch", "numpy", "xarray", "zarr", "icechunk")
+
+
+def model_attributes(model: nn.Module) -> dict[str, Any]:
+    """Which model: its class, size, layers, device and dtype, and the fingerprint of its structure."""
+    plain = eager(model)
+    first = next(iter(plain.parameters()), torch.empty(0))
+    layers = [
+        name for name, module in plain.named_modules() if next(module.parameters(recurse=False), None) is not None
+    ]
+    return {
+        "model": type(plain).__name__,
+        "model_fingerprint": model_fingerprint(plain),
+        "parameters": sum(parameter.numel() for parameter in plain.parameters()),
+        "layers": json.dumps(layers),
+        "device": str(first.device),
+        "dtype": str(first.dtype).removeprefix("torch."),
+    }
+
+
+def model_fingerprint(model: nn.Module) -> str:
+    """Names, shapes, dtypes and module classes; not the weights, which change, nor the device, which may."""
+    plain = eager(model)
+    parts = [f"{name}:{type(module).__module__}.{type(module).__qualname__}" for name, module in plain.named_modules()]
+    for name, tensor in (*plain.named_parameters(), *plain.named_buffers()):
+        parts.append(f"{name}:{tuple(tensor.shape)}:{tensor.dtype}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def probe_attributes(inputs: Any, targets: Any) -> dict[str, Any]:
+    """Which probe: its sizes in words and the fingerprint of its contents."""
+    tensors = dict(_tensors({"inputs": inputs, "targets": targets}))
+    words = ", ".join(f"{name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in tensors.items())
+    examples = next((len(t) for t in tensors.values() if t.ndim), 0)
+    return {"probe": words, "probe_fingerprint": probe_fingerprint(inputs, targets), "examples": examples}
+
+
+def probe_fingerprint(inputs: Any, targets: Any) -> str:
+    """The bytes of every tensor handed over, with names, shapes and dtypes."""
+    digest = hashlib.sha256()
+    for name, tensor in _tensors({"inputs": inputs, "targets": targets}):
+        digest.update(f"{name}:{tuple(tensor.shape)}:{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key in value:
+            yield from _tensors(value[key], f"{name}.{key}" if name else str(key))
+    elif isinstance(value, tuple | list):
+        for index, item in enumerate(value):
+            yield from _tensors(item, f"{name}.{index}")
+
+
+def surroundings(seed: int | None) -> dict[str, Any]:
+    """Versions, commit, seed and the time."""
+    versions = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:  # run from a checkout that is on the path but not installed
+            versions[package] = "not installed"
+    return {
+        "schema": SCHEMA,
+        "versions": json.dumps(versions),
+        "git_commit": git_commit(),
+        "seed": torch.initial_seed() if seed is None else seed,
+        "created": now(),
+    }
+
+
+def git_commit() -> str:
+    """The commit of the working directory, marked where it has changes; empty outside of a repository."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit + "+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=5)
+    return done.stdout.strip()
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def refuse_another(recorded: Mapping[str, Any], mine: Mapping[str, Any], run: str) -> None:
+    """A record holds one model on one probe: anything else would be mixed with it."""
+    if recorded.get("schema") != SCHEMA:
+        raise DifferentRun(
+            f"expected a record of the form {SCHEMA!r} at {run}, got {recorded.get('schema')!r}; choose another folder"
+        )
+    for kind, words in (("model", ("model", "parameters")), ("probe", ("probe",))):
+        fingerprint = f"{kind}_fingerprint"
+        if recorded.get(fingerprint) != mine[fingerprint]:
+            before, here = (" ".join(str(source.get(word)) for word in words) for source in (recorded, mine))
+            raise DifferentRun(
+                f"{run} was recorded with another {kind}: expected {before} ({recorded.get(fingerprint)}), "
+                f"got {here} ({mine[fingerprint]}); record into another folder, or hand over the {kind} it began with"
+            )
