@@ -1,0 +1,164 @@
+"""What the paper says of the chain task, and what an independent run of it found, each beside ours."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from tangentlens.studies.beaglehole2024.chain_runs import ChainRun
+from tangentlens.studies.claims import Band, Claim, Source, Verdict, around, judged
+
+Runs = Mapping[str, Sequence[ChainRun]]
+ABSTRACT = "arXiv 2402.05271 v4, abstract"
+SUMMARY = "a summary of the paper, section 4"
+INDEPENDENT = "a small run of our own before this study, three seeds"
+NEAR = 0.05
+"""How close two runs of three seeds should be on a correlation, a share or a relative error."""
+WORDS = {
+    "uncentred": "uncentred correlation",
+    "centred": "centred correlation",
+    "quality": "NFM-EGOP cosine",
+    "test_error": "test error over variance",
+    "relative_change": "relative change of the weights",
+    "centred_share": "centred share of the alignment",
+}
+NUMBERS = {
+    "plain": (0.527, 0.755, 0.425, 0.406, 0.16, 0.012),
+    "half init": (0.714, 0.862, 0.684, 0.238, 0.40, 0.147),
+    "quarter init": (0.926, 0.947, 0.901, 0.188, 0.75, 0.428),
+    "speed-limited": (0.946, 0.960, 0.914, 0.234, None, 0.807),
+    "frozen above": (0.946, 0.961, None, 0.233, None, 0.808),
+}
+"""Means over three seeds of the independent run at the end of training, in the order of WORDS."""
+
+
+def chain_verdicts(runs: Runs) -> list[Verdict]:
+    """All rows of the chain task, in the order of the paper's argument."""
+    return [*_rise(runs), *_scales(runs), *_limits(runs), *_baselines(runs), *_random_kernel(runs), *_numbers(runs)]
+
+
+def _rise(runs: Runs) -> list[Verdict]:
+    rows = []
+    for name, independent in (("quarter init", 0.38), ("half init", 0.16), ("plain", -0.03)):
+        sentence = f"The correlation of NFM and AGOP rises in training ({name})"
+        rises, chance = (
+            _differences(_values(runs, name, reading), _values(runs, name, reading, "first"))
+            for reading in ("uncentred", "uncentred_null")
+        )
+        note = f"the independent run saw {independent:+.2f}; the baseline is the rise of the chance level"
+        claim = _every_seed(f"2.{name}", sentence, ABSTRACT, None, "paper", Band(low=0))
+        rows.append(judged(claim, rises, baseline=statistics.median(chance), note=note))
+    return rows
+
+
+def _scales(runs: Runs) -> list[Verdict]:
+    rows = []
+    for reading, better in {"uncentred": 1, "centred": 1, "quality": 1, "test_error": -1, "centred_share": 1}.items():
+        by_scale = zip(*(_values(runs, name, reading) for name in ("plain", "half init", "quarter init")))
+        gains = [min(better * (half - whole), better * (quarter - half)) for whole, half, quarter in by_scale]
+        direction = "higher" if better > 0 else "lower"
+        sentence = f"Smaller initialisation gives a {direction} {WORDS[reading]} (the lesser gain of two halvings)"
+        number = "4" if reading == "centred_share" else f"3.{reading}"
+        rows.append(judged(_every_seed(number, sentence, f"{SUMMARY}.1", None, "second-hand", Band(low=0)), gains))
+    larger, chance = (
+        _differences(_values(runs, "double init", reading), _values(runs, "plain", reading))
+        for reading in ("uncentred", "uncentred_null")
+    )
+    sentence = "The ordering is not monotone: at twice torch's scale the uncentred correlation is higher again"
+    claim = _every_seed("3.above", sentence, INDEPENDENT, 0.704 - 0.527, "independent run", Band(low=0))
+    note = "the baseline is the difference of the chance levels"
+    rows.append(judged(claim, larger, baseline=statistics.median(chance), note=note))
+    return rows
+
+
+def _limits(runs: Runs) -> list[Verdict]:
+    limited, plain = "speed-limited", "plain"
+    share = _every_seed(
+        "5",
+        "Speed limits bring the centred share close to 1",
+        f"{SUMMARY}.2",
+        "close to 1",
+        "second-hand",
+        around(1, 0.25),
+    )
+    rows = [judged(share, _values(runs, limited, "centred_share"), baseline=_middle(runs, plain, "centred_share"))]
+    for reading in ("uncentred", "quality"):
+        sentence = f"Speed limits dramatically raise the {WORDS[reading]} over plain training from the same start"
+        claim = _every_seed(f"6.{reading}", sentence, ABSTRACT, "dramatically", "paper", Band(low=0.2))
+        chance = ", ".join(f"{name} {_middle(runs, name, f'{reading}_null'):.3f}" for name in (limited, plain))
+        gains = _differences(_values(runs, limited, reading), _values(runs, plain, reading))
+        rows.append(judged(claim, gains, note=f"chance levels: {chance}"))
+    gains = _differences(_values(runs, plain, "test_error"), _values(runs, limited, "test_error"))
+    claim = _every_seed("6.test", "Speed limits lower the test error", SUMMARY, None, "second-hand", Band(low=0))
+    return [*rows, judged(claim, gains, baseline=_middle(runs, plain, "test_error"))]
+
+
+def _baselines(runs: Runs) -> list[Verdict]:
+    limited, rows = "speed-limited", []
+    for name in ("frozen above", "layer-wise rates"):
+        gaps = [
+            abs(gap)
+            for reading in ("uncentred", "quality", "test_error", "centred_share")
+            for gap in _differences(_values(runs, limited, reading), _values(runs, name, reading))
+        ]
+        sentence = f"Speed limits do no more than the baseline '{name}' (largest gap of four readings and all seeds)"
+        claimed = "equal" if name == "frozen above" else None
+        claim = _every_seed(f"6.{name}", sentence, INDEPENDENT, claimed, "independent run", Band(high=NEAR))
+        rows.append(judged(claim, [max(gaps)]))
+    behind = _differences(_values(runs, limited, "test_error"), _values(runs, "quarter init", "test_error"))
+    sentence = "A quarter of the initial scale, unlimited, generalises better than speed limits"
+    claim = _every_seed("6.small init", sentence, INDEPENDENT, 0.234 - 0.188, "independent run", Band(low=0))
+    return [*rows, judged(claim, behind)]
+
+
+def _random_kernel(runs: Runs) -> list[Verdict]:
+    rows = []
+    places: list[tuple[str, Literal["first", "last"]]] = [("quarter init", "last"), ("speed-limited", "last")]
+    for name, when in [*places, ("plain", "first")]:
+        for reading in ("uncentred", "centred"):
+            time = "at the end" if when == "last" else "after one step"
+            sentence = f"With K in random bases the {WORDS[reading]} drops ({name}, {time}; mean over bases)"
+            claim = _every_seed(f"8.{reading}.{name}", sentence, SUMMARY, None, "second-hand", Band(low=NEAR))
+            drops = _differences(_values(runs, name, reading, when), _values(runs, name, f"{reading}_null", when))
+            value, single, analytic = (
+                _middle(runs, name, f"{reading}{end}", when) for end in ("", "_random_kernel", "_analytic_null")
+            )
+            note = f"value {value:.3f}, in one random basis {single:.3f}, analytic null {analytic:.3f}"
+            rows.append(judged(claim, drops, note=note))
+    return rows
+
+
+def _numbers(runs: Runs) -> list[Verdict]:
+    rows = []
+    for name, numbers in NUMBERS.items():
+        for reading, number in zip(WORDS, numbers):
+            if number is None:
+                continue
+            values = _values(runs, name, reading)
+            sentence = f"{WORDS[reading][0].upper()}{WORDS[reading][1:]} at the end of training ({name})"
+            accept = around(number, NEAR)
+            claim = Claim(f"n.{reading}.{name}", sentence, INDEPENDENT, number, "independent run", accept)
+            baseline = (
+                _middle(runs, name, f"{reading}_null") if reading in ("uncentred", "centred", "quality") else None
+            )
+            rows.append(judged(claim, values, baseline=baseline))
+    return rows
+
+
+def _values(runs: Runs, name: str, reading: str, when: Literal["first", "last"] = "last") -> list[float]:
+    return [run.at(reading, when) for run in runs[name]]
+
+
+def _middle(runs: Runs, name: str, reading: str, when: Literal["first", "last"] = "last") -> float:
+    return statistics.median(_values(runs, name, reading, when))
+
+
+def _differences(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    return [one - other for one, other in zip(first, second)]
+
+
+def _every_seed(
+    number: str, sentence: str, where: str, claimed: float | str | None, source: Source, accept: Band
+) -> Claim:
+    return Claim(number, sentence, where, claimed, source, accept, every_seed=True)

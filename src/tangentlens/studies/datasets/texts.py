@@ -1,0 +1,80 @@
+"""Labelled sentences and plain text."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import lzma
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tangentlens.studies.datasets.folder import data_file
+
+SENTIMENTS = ("negative", "positive")
+TOPICS = ("World", "Sports", "Business", "Sci/Tech")
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Texts with the number of their class."""
+
+    texts: tuple[str, ...]
+    labels: Int[Tensor, "example"]
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def first(self, count: int) -> Texts:
+        return Texts(self.texts[:count], self.labels[:count], self.classes)
+
+
+def sst2(split: Literal["train", "dev", "test"] = "train", folder: Path | str | None = None) -> Texts:
+    """Stanford Sentiment, two classes, whole sentences, lower case and tokenised (Socher et al. 2013)."""
+    lines = data_file("sst2", f"{split}.tsv", folder).read_text(encoding="utf-8").splitlines()
+    return _texts(_rows(lines, "\t", csv.QUOTE_NONE), "sentence", "label", SENTIMENTS)
+
+
+def imdb(split: Literal["train", "test"] = "train", folder: Path | str | None = None) -> Texts:
+    """IMDB reviews (Maas et al. 2011); classes alternate, so the first examples are balanced."""
+    with lzma.open(data_file("imdb", f"{split}.tsv.xz", folder), "rt", encoding="utf-8", newline="") as file:
+        return _texts(_rows(file, "\t", csv.QUOTE_NONE), "text", "label", SENTIMENTS)
+
+
+def ag_news(split: Literal["train", "test"] = "train", folder: Path | str | None = None) -> Texts:
+    """AG News, title and text joined: the official 7,600 tests, and the 6,904 training texts the folder holds."""
+    if split == "train":
+        with gzip.open(data_file("ag_news", "train_raw.csv.gz", folder), "rt", encoding="utf-8", newline="") as file:
+            return _texts(csv.DictReader(file), "text", "label", TOPICS)
+    with gzip.open(data_file("ag_news", "test.csv.gz", folder), "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    labels = torch.tensor([int(row[0]) - 1 for row in rows])
+    return Texts(tuple(" ".join(row[1:]) for row in rows), labels, TOPICS)
+
+
+def tiny_shakespeare(folder: Path | str | None = None) -> str:
+    """1.1 million characters of Shakespeare, as one string."""
+    return gzip.decompress(data_file("tinyshakespeare", "input.txt.gz", folder).read_bytes()).decode("utf-8")
+
+
+def wikitext2(split: Literal["valid", "test"] = "valid", folder: Path | str | None = None) -> str:
+    """WikiText-2 (Merity et al. 2016), raw text as one string; the training part is not among the files."""
+    file = data_file("wikitext2_valid_test", f"{split}.txt.gz", folder)
+    return gzip.decompress(file.read_bytes()).decode("utf-8")
+
+
+def _rows(lines: Iterable[str], delimiter: str, quoting: Literal[0, 1, 2, 3]) -> Iterable[dict[str, str]]:
+    csv.field_size_limit(10_000_000)  # a review may be longer than the reader's default of 131,072 characters
+    return csv.DictReader(lines, delimiter=delimiter, quoting=quoting)
+
+
+def _texts(rows: Iterable[dict[str, str]], text: str, label: str, classes: tuple[str, ...]) -> Texts:
+    table = list(rows)
+    labels = torch.tensor([int(row[label]) for row in table])
+    return Texts(tuple(row[text] for row in table), labels, classes)

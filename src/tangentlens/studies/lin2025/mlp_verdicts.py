@@ -1,0 +1,133 @@
+"""The MLP's runs read claim by claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tangentlens.measures.tracking import change_points, first_learned_cliff, lag_of_peak, onset, rate_of_change
+from tangentlens.studies.claims import Verdict, judged_all
+from tangentlens.studies.lin2025.mlp_claims import CLAIMS
+from tangentlens.studies.lin2025.modular_mlp import MLPRun
+
+ONSET = 0.5  # the declared rule: the first recorded epoch at which half of the test pairs are right
+
+
+def mlp_verdicts(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> list[Verdict]:
+    """Every claim about the MLP, one value per run, beside initialisation, chance and the memorising control."""
+    values = {**_spectra(runs), **_blocks(runs), **_layers(runs), **_course(runs), **_control(runs, controls)}
+    return judged_all(CLAIMS, values, _baselines(runs, controls), _notes(runs, controls))
+
+
+def _spectra(runs: Sequence[MLPRun]) -> dict[str, Any]:
+    last = {f"M2.{i}": [float(run.eigenvalues[-1][i - 1]) for run in runs] for i in (1, 2, 57, 58, 113, 114)}
+    return last | {
+        "M1": [run.found[-1].largest(3) for run in runs],
+        "M7": [run.ratio(57, 0) for run in runs],
+        "M8.60": [run.ratio(113, 60) for run in runs],
+        "M8.100": [run.ratio(113, 100) for run in runs],
+        "M8.500": [run.ratio(113, 500) for run in runs],
+        "M12": [float(run.eigenvalues[run.at(100)][0] / run.eigenvalues[0][0]) for run in runs],
+    }
+
+
+def _blocks(runs: Sequence[MLPRun]) -> dict[str, Any]:
+    return {
+        "M5.a": [run.first_block["a"][-1] for run in runs],
+        "M5.b": [run.first_block["b"][-1] for run in runs],
+        "M7.a": [run.first_block["a"][0] for run in runs],
+        "M7.b": [run.first_block["b"][0] for run in runs],
+        "M6.a+b": [run.second_block["a+b"][-1] for run in runs],
+        "M6.a-b": [run.second_block["a-b"][-1] for run in runs],
+        "M6.scan": [run.carried_second for run in runs],
+    }
+
+
+def _layers(runs: Sequence[MLPRun]) -> dict[str, Any]:
+    hidden, readout = [run.layers["hidden"] for run in runs], [run.layers["readout"] for run in runs]
+    return {
+        "M3.cliff": [each.positions for each in hidden],
+        "M3.ratio": [each.ratio for each in hidden],
+        **{f"M3.{family}": [each.block[family] for each in hidden] for family in ("a", "b", "a+b")},
+        "M4.cliff": [each.positions for each in readout],
+        **{f"M4.{family}": [each.block[family] for each in readout] for family in ("a+b", "a-b", "a")},
+    }
+
+
+def _course(runs: Sequence[MLPRun]) -> dict[str, Any]:
+    sums = [run.second_block["a+b"] for run in runs]
+    lags = [lag_of_peak(run.steps, series, run.test_accuracy, threshold=ONSET) for run, series in zip(runs, sums)]
+    return {
+        "M9.train": [onset(run.steps, run.train_accuracy, 1.0) for run in runs],
+        "M9.onset": [each.onset for each in lags],
+        "M9.end": [onset(run.steps, run.test_accuracy, 1.0) for run in runs],
+        "M10.init": [series[0] for series in sums],
+        "M10.100": [series[run.at(100)] for run, series in zip(runs, sums)],
+        "M11": [each.peak for each in lags],
+        "M11.rate": [10 * float(rate_of_change(run.steps, series).max()) for run, series in zip(runs, sums)],
+        "M11.lag": [each.lag for each in lags],
+    }
+
+
+def _control(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> dict[str, Any]:
+    return {
+        "C1.train": [run.train_accuracy[-1] for run in controls],
+        "C1.test": [run.test_accuracy[-1] for run in controls],
+        "C1.sum": [run.second_block["a+b"][-1] for run in controls],
+        "C1.cliff": [sorted({int(p) for found in run.found for p in found.positions}) for run in controls],
+        "C1.first": [run.first_block["a"][-1] for run in controls],
+        "D1": [_first_learned(run) for run in runs],
+        "D2": [_first_learned(run) for run in controls],
+    }
+
+
+def _baselines(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> dict[str, float | str]:
+    first, chance = runs[0], _chance(runs[0])
+    fastest = [10 * float(rate_of_change(run.steps, run.second_block["a+b"]).max()) for run in controls]
+
+    def beside(block: dict[str, list[float]], family: str) -> str:
+        return f"chance {chance:.1f}, init {block[family][0]:.1f}"
+
+    return {
+        "M1": f"init {first.found[0].largest(3)}",
+        **{f"M2.{i}": float(first.eigenvalues[0][i - 1]) for i in (1, 2, 57, 58, 113, 114)},
+        **{f"M8.{epoch}": first.ratio(113, 0) for epoch in (60, 100, 500)},
+        **{f"M5.{family}": beside(first.first_block, family) for family in ("a", "b")},
+        **{f"M6.{family}": beside(first.second_block, family) for family in ("a+b", "a-b")},
+        **dict.fromkeys(("M7.a", "M7.b", "M3.a", "M3.b", "M3.a+b", "M4.a+b", "M4.a-b", "M4.a"), chance),
+        **dict.fromkeys(("M10.init", "M10.100"), chance),
+        "M11.rate": f"control {min(fastest):.1f} .. {max(fastest):.1f}",
+        "C1.test": 1 / first.task.modulus,
+        "C1.sum": f"grokking run {first.second_block['a+b'][-1]:.1f}",
+        "C1.first": f"grokking run {first.first_block['a'][-1]:.1f}",
+    }
+
+
+def _notes(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> dict[str, str]:
+    alarms = "; ".join(_effective_dimension_alarms(run) for run in (*runs, *controls))
+    return {
+        "M1": "cliffs against a smooth spectrum, error rate 0.01",
+        "M11": "retrospective: a maximum needs the whole run",
+        "M11.lag": f"onset: test accuracy >= {ONSET}; epochs recorded every {runs[0].steps[1] - runs[0].steps[0]}",
+        "D1": f"beside it, change points of the effective dimension, from the past alone: {alarms}",
+    }
+
+
+def _first_learned(run: MLPRun) -> float | str:
+    step = first_learned_cliff(run.steps, run.found)
+    return "never" if step is None else step
+
+
+def _effective_dimension_alarms(run: MLPRun) -> str:
+    """Alarms of the generic detector on exp of the entropy of the spectrum without its constant mode."""
+    shares = [values[1:] / values[1:].sum() for values in run.eigenvalues]
+    series = [float(torch.exp(-(share * share.log()).sum())) for share in shares]
+    found = [f"{each.noticed:g} (dated {each.dated:g})" for each in change_points(run.steps, series)]
+    return f"{run.task.train_share:.0%} seed {run.task.seed}: {', '.join(found) or 'none'}"
+
+
+def _chance(run: MLPRun) -> float:
+    """The mean share of any family held by a random block of the same size, in per cent."""
+    return 100 * 4 * (run.task.modulus // 2) / run.task.modulus**2

@@ -1,0 +1,50 @@
+"""Records of the modular-addition MLP, from which the report draws the paper's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tangentlens.measures.families import modular_families
+from tangentlens.record.instruments.tangent import tangent
+from tangentlens.record.instruments.training import training as training_measures
+from tangentlens.record.recorder import Recorder
+from tangentlens.record.schedule import every
+from tangentlens.studies.lin2025.modular_mlp import MODES
+from tangentlens.studies.modular_addition import ModularAddition, all_pairs, training
+
+
+def kept(folder: Path, records: Mapping[str, Any], tasks: Mapping[str, ModularAddition]) -> str:
+    """The study's numbers as one zarr store, and each task trained again as a run for the report; how to see them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, record in records.items():
+        record.to_zarr(folder / "lin2025.zarr", group=name, mode="a", consolidated=False)
+    for name, task in tasks.items():
+        record_mlp(folder / name, task)
+    return "see them: tangentlens report " + " ".join(f"'{folder / name}'" for name in tasks)
+
+
+def record_mlp(run: Path, task: ModularAddition) -> None:
+    """Train once more, recording every ten epochs: spectra, blocks, and their overlaps with the Fourier families."""
+    pairs = all_pairs(task.modulus, task.device)
+    families = modular_families(pairs.first.cpu(), pairs.second.cpu(), task.modulus)
+    chosen = {name: families[name] for name in ("a", "b", "a+b", "a-b")}
+    measures = [*training_measures(), *tangent(chosen, examples=None, modes=MODES)]
+    recorder = None
+    for now in training(task):
+        if recorder is None:
+            recorder = Recorder(
+                run,
+                now.model,
+                (pairs.inputs, pairs.labels),
+                measures,
+                every(10),
+                seed=task.seed,
+                title=run.name,
+                settings=asdict(task),
+            )
+        recorder.observe(now.epoch, loss=now.loss, train_accuracy=now.train_accuracy, test_accuracy=now.test_accuracy)
+    if recorder is not None:
+        recorder.close()

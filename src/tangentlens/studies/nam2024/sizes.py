@@ -1,0 +1,95 @@
+"""How large each experiment is: minutes on two cores, or the paper's networks on a GPU, by the same code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tangentlens.studies.nam2024.training import Training
+
+SMALL_VGG = (16, None, 32, None, 32, 32, None)
+VGG16 = (64, 64, None, 128, 128, None, 256, 256, 256, None, 512, 512, 512, None, 512, 512, 512, None)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Examples to train on and to look with, network widths, and trainings; the defaults are the quick ones."""
+
+    train: int = 4000
+    looked: int = 2000
+    # pictures of CIFAR-10 averaged over squares of this side before they are used
+    shrink: int = 2
+
+    regression_points: int = 400
+    regression_widths: tuple[int, ...] = (100, 100, 100, 100)
+    regression: Training = field(default=Training(steps=1500, batch=400, learning_rate=1e-3, method="adamw"))
+
+    dense_widths: tuple[int, ...] = (256, 128)
+    dense: Training = field(default=Training(steps=400, learning_rate=0.05))
+
+    digits_channels: int = 8
+    digits_units: int = 64
+    digits: Training = field(default=Training(steps=300, learning_rate=0.02))
+
+    memorised: int = 500
+    memorising: Training = field(default=Training(steps=600, learning_rate=0.05))
+
+    residual_blocks: tuple[int, ...] = (1, 1, 1)
+    residual_width: int = 8
+    residual: Training = field(default=Training(steps=150, learning_rate=0.05, weight_decay=5e-4, cosine=True))
+    training_sizes: tuple[int, ...] = (250, 1000, 4000)
+    learning_rates: tuple[float, ...] = (0.002, 0.02, 0.1)
+
+    vgg_widths: tuple[int | None, ...] = SMALL_VGG
+    vgg_units: int = 64
+    # at 0.05 the layer behind the convolutions dies with batch norm: no active feature is left to measure
+    vgg: Training = field(default=Training(steps=300, learning_rate=0.01))
+
+    weight_decays: tuple[float, ...] = (0.0, 0.005)
+    # longer than the time in which the decay acts, (1 - momentum) / (learning rate * decay) = 400 steps
+    decaying: Training = field(default=Training(steps=1000, learning_rate=0.05))
+    downscalings: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0)
+    downscaled: Training = field(default=Training(steps=600, learning_rate=0.02))
+
+    modulus: int = 23
+    addition_width: int = 48
+    addition_layers: int = 2
+    addition_share: float = 0.8
+    addition: Training = field(
+        default=Training(steps=2400, batch=10_000, learning_rate=3e-3, weight_decay=0.5, method="adamw")
+    )
+    addition_looks: tuple[int, ...] = (200, 400, 800, 1200, 1600, 2000)
+
+
+QUICK = Sizes()
+
+FULL = Sizes(
+    train=50_000,
+    looked=10_000,
+    shrink=1,
+    regression_points=1000,
+    regression_widths=(200, 200, 200, 200),
+    regression=Training(steps=10_000, batch=1000, learning_rate=1e-3, method="adamw"),
+    dense_widths=(512, 512, 512),
+    dense=Training(steps=8000, batch=128, learning_rate=0.05),
+    digits_channels=32,
+    digits_units=128,
+    digits=Training(steps=8000, batch=128, learning_rate=0.05),
+    memorised=5000,
+    memorising=Training(steps=20_000, batch=128, learning_rate=0.05),
+    residual_blocks=(2, 2, 2, 2),
+    residual_width=64,
+    residual=Training(steps=20_000, batch=128, learning_rate=0.05, weight_decay=5e-4, cosine=True),
+    training_sizes=(500, 1000, 5000, 10_000, 50_000),
+    learning_rates=(0.005, 0.05, 0.2),
+    vgg_widths=VGG16,
+    vgg_units=4096,
+    vgg=Training(steps=20_000, batch=128, learning_rate=0.02),
+    decaying=Training(steps=8000, batch=128, learning_rate=0.05),
+    downscaled=Training(steps=8000, batch=128, learning_rate=0.02),
+    modulus=97,
+    addition_width=128,
+    addition_layers=2,
+    addition_share=0.5,
+    addition=Training(steps=20_000, batch=100_000, learning_rate=1e-3, weight_decay=0.5, method="adamw"),
+    addition_looks=(200, 400, 800, 1500, 3000, 5000, 10_000, 15_000),
+)

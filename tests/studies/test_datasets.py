@@ -1,0 +1,97 @@
+"""The data folder is read in its own formats; what is absent is said with where to put it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tangentlens.studies import datasets
+
+
+def read(name: str, folder: Path, *choices: str) -> object:
+    try:
+        return getattr(datasets, name)(*choices, folder=folder)
+    except datasets.MissingData as absent:
+        pytest.skip(str(absent))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "tests"), [("mnist", (10_000, 1, 28, 28), 10_000), ("cifar10", (1_000, 3, 32, 32), 1_000)]
+)
+def test_images_have_channels_first_and_values_from_0_to_1(
+    name: str, shape: tuple[int, ...], tests: int, data_folder: Path
+) -> None:
+    images = read(name, data_folder, "test")
+    assert images.inputs.shape[1:] == shape[1:] and len(images) in (tests, 10_000)
+    assert (float(images.inputs.min()), float(images.inputs.max())) == (0.0, 1.0)
+    assert sorted(images.labels.unique().tolist()) == list(range(10)) and len(images.classes) == 10
+    assert images.first(7).inputs.shape == (7, *shape[1:])
+
+
+def test_the_first_digits_are_the_digits_everyone_knows(data_folder: Path) -> None:
+    try:
+        images = datasets.mnist(folder=data_folder, examples=8)
+    except datasets.MissingData as absent:
+        pytest.skip(str(absent))
+    assert images.labels.tolist() == [5, 0, 4, 1, 9, 2, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "splits", "classes"),
+    [
+        ("sst2", {"train": 6_920, "dev": 872, "test": 1_821}, 2),
+        ("ag_news", {"train": 6_904, "test": 7_600}, 4),
+        ("imdb", {"test": 25_000}, 2),
+    ],
+)
+def test_labelled_texts_are_complete(name: str, splits: dict[str, int], classes: int, data_folder: Path) -> None:
+    for split, length in splits.items():
+        found = read(name, data_folder, split)
+        assert len(found) == len(found.texts) == length
+        assert sorted(found.labels.unique().tolist()) == list(range(classes)) and len(found.classes) == classes
+        assert all(found.texts)
+        assert len(found.first(10)) == 10
+        if name == "imdb":  # classes alternate, so that a prefix is balanced
+            assert found.first(1000).labels.double().mean() == 0.5
+
+
+def test_plain_texts_are_strings_of_known_length(data_folder: Path) -> None:
+    assert len(read("tiny_shakespeare", data_folder)) == 1_115_394
+    assert len(read("wikitext2", data_folder, "test").split()) > 200_000
+
+
+def test_house_numbers_are_read_with_zero_as_class_zero(tmp_path: Path) -> None:
+    from scipy.io import savemat
+
+    (tmp_path / "svhn").mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
+    savemat(tmp_path / "svhn" / "train_32x32.mat", {"X": pixels, "y": np.array([[10], [1], [9], [10]])})
+    images = datasets.svhn(folder=tmp_path)
+    assert images.labels.tolist() == [0, 1, 9, 0]
+    torch.testing.assert_close(images.inputs[2, 1, 5, 7], torch.tensor(pixels[5, 7, 1, 2] / 255, dtype=torch.float32))
+
+
+def test_faces_are_cropped_square_and_labelled_by_an_attribute(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    faces = tmp_path / "celeba" / "img_align_celeba"
+    faces.mkdir(parents=True)
+    for number in range(3):
+        pillow.new("RGB", (178, 218), (40 * number, 0, 255)).save(faces / f"{number}.jpg")
+    (tmp_path / "celeba" / "list_attr_celeba.txt").write_text("3\nEyeglasses Male\n0.jpg -1 1\n1.jpg 1 1\n2.jpg 1 -1\n")
+    (tmp_path / "celeba" / "list_eval_partition.txt").write_text("0.jpg 0\n1.jpg 0\n2.jpg 2\n")
+    images = datasets.celeba("Eyeglasses", folder=tmp_path, size=24)
+    assert images.inputs.shape == (2, 3, 24, 24) and images.labels.tolist() == [0, 1]
+    assert datasets.celeba("Male", "test", tmp_path, size=24).labels.tolist() == [0]
+    with pytest.raises(ValueError, match="Eyeglasses, Male"):
+        datasets.celeba("Hat", folder=tmp_path)
+
+
+def test_absent_data_are_said_with_the_place_they_belong_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(datasets.MissingData, match=r"mnist needs .*train-images-idx3-ubyte.gz.*TANGENTLENS_DATA"):
+        datasets.mnist(folder=tmp_path)
+    monkeypatch.setenv("TANGENTLENS_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(datasets.MissingData, match="nowhere; set TANGENTLENS_DATA"):
+        datasets.sst2()

@@ -1,0 +1,198 @@
+"""The study of lin2025 in small: its networks, their kernels in closed form, and its tables on short runs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tangentlens.kernels import entk, entk_by_layer, entk_full
+from tangentlens.measures.linearised import linearisation_fidelity, linearised_prediction
+from tangentlens.studies.claims_table import table
+from tangentlens.studies.lin2025 import modular_mlp, modular_transformer, superposition, transformer_model
+from tangentlens.studies.lin2025.labelled import mlp_dataset, superposition_dataset, transformer_dataset
+from tangentlens.studies.lin2025.linearised import RIDGE, linearised_run, linearised_verdicts
+from tangentlens.studies.lin2025.mlp_verdicts import mlp_verdicts
+from tangentlens.studies.lin2025.superposition_model import Superposition, sparse_inputs, trained_superposition
+from tangentlens.studies.lin2025.superposition_verdicts import beta_table, superposition_verdicts
+from tangentlens.studies.lin2025.transformer_model import (
+    ModularTransformer,
+    OneLayerTransformer,
+    sequences,
+    shuffled_rows,
+)
+from tangentlens.studies.lin2025.transformer_verdicts import transformer_verdicts
+from tangentlens.studies.modular_addition import ModularAddition, QuadraticMLP, all_pairs, split_mask, training
+from tests.reference.lin2025 import quadratic_mlp_kernels, shuffling_loader_orders
+
+
+def test_the_quadratic_network_computes_what_the_paper_says():
+    model = QuadraticMLP(5, 8, torch.Generator().manual_seed(0)).double()
+    x = all_pairs(5).inputs.double()
+    w, v = model.hidden.weight, model.readout.weight
+    torch.testing.assert_close(model(x), (x @ w.T / 10**0.5) ** 2 @ v.T / 8)
+
+
+def test_the_kernels_of_the_quadratic_network_have_their_closed_forms():
+    model = QuadraticMLP(7, 12, torch.Generator().manual_seed(1)).double()
+    x = all_pairs(7).inputs.double()
+    of_hidden, of_readout = quadratic_mlp_kernels(x, model.hidden.weight.detach(), model.readout.weight.detach())
+    found = entk_by_layer(model, x)
+    torch.testing.assert_close(found["hidden"], of_hidden)
+    torch.testing.assert_close(found["readout"], of_readout)
+    torch.testing.assert_close(entk(model, x), of_hidden + of_readout)
+
+
+def test_pairs_are_in_row_order_with_their_sums():
+    pairs = all_pairs(4)
+    assert pairs.inputs.shape == (16, 8) and pairs.inputs.sum(1).tolist() == [2.0] * 16
+    assert (int(pairs.first[7]), int(pairs.second[7]), int(pairs.labels[7])) == (1, 3, 0)
+
+
+def test_the_split_takes_the_share_it_is_told():
+    mask = split_mask(841, 0.7, torch.Generator().manual_seed(0))
+    assert int(mask.sum()) == 588
+
+
+def test_training_is_the_same_for_the_same_seed_and_leaves_the_random_state_alone():
+    state = torch.get_rng_state()
+    short = ModularAddition(modulus=5, width=16, epochs=3)
+    runs = [[(now.epoch, now.loss) for now in training(short)] for _ in range(2)]
+    assert runs[0] == runs[1] and [epoch for epoch, _ in runs[0]] == [0, 1, 2, 3]
+    assert [now.loss for now in training(replace(short, seed=1))] != [loss for _, loss in runs[0]]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_network_memorises_its_training_pairs():
+    *_, last = training(ModularAddition(modulus=7, width=64, epochs=150, train_share=0.5))
+    assert last.train_accuracy == 1.0 and last.test_accuracy < 1.0
+
+
+def test_batches_come_in_the_order_of_a_shuffling_loader():
+    generator = torch.Generator().manual_seed(2)
+    torch.randn(50, generator=generator)
+    first = transformer_model._loader_order(11, generator).tolist()
+    transformer_model._drawn_seed(generator)  # an evaluation: the test set, then the training set
+    transformer_model._loader_order(11, generator)
+    second = transformer_model._loader_order(11, generator).tolist()
+    assert [first, second] == shuffling_loader_orders(11, draws_before=50, seed=2)
+
+
+def test_pairs_are_split_by_pythons_shuffle():
+    task = ModularTransformer(modulus=5)
+    pairs = [(i, j) for i in range(5) for j in range(5)]
+    random.seed(0)
+    random.shuffle(pairs)
+    train, test = shuffled_rows(task)
+    assert [divmod(row, 5) for row in train.tolist()] == pairs[:12]
+    assert [divmod(row, 5) for row in test.tolist()] == pairs[12:]
+
+
+def test_the_transformer_has_the_papers_number_of_parameters_and_starts_from_its_seed():
+    model = OneLayerTransformer(ModularTransformer(), torch.Generator().manual_seed(2))
+    assert sum(parameter.numel() for parameter in model.parameters()) == 53_184
+    torch.manual_seed(2)
+    torch.testing.assert_close(model.embedding.detach(), torch.randn(30, 64) / 8)
+
+
+def test_the_transformer_reads_no_later_token():
+    task = ModularTransformer(modulus=5, width=8, heads=2, hidden=6)
+    model = OneLayerTransformer(task, torch.Generator().manual_seed(0))
+    stream = torch.randn(3, 3, 8)
+    later = stream.clone()
+    later[:, 2] += 1
+    before, after = model.attended(stream), model.attended(later)
+    torch.testing.assert_close(before[:, :2], after[:, :2])
+    assert float((before[:, 2] - after[:, 2]).abs().max()) > 1e-3
+
+
+def test_the_unembedding_kernel_is_the_gram_of_the_final_hidden_states():
+    task = ModularTransformer(modulus=5, width=8, heads=2, hidden=6)
+    model = OneLayerTransformer(task, torch.Generator().manual_seed(0)).double()
+    tokens = sequences(5)
+    hidden = model.final_hidden(tokens).detach()
+    torch.testing.assert_close(entk(model, tokens, parameters="unembedding"), hidden @ hidden.T)
+
+
+def test_sparse_inputs_have_unit_length_and_the_sparsity_asked_for():
+    setting = Superposition(sparsity=0.9)
+    inputs = sparse_inputs(setting, torch.Generator().manual_seed(0))
+    lengths = inputs.norm(dim=1)
+    assert bool(((lengths - 1).abs() < 1e-5).logical_or(lengths == 0).all())
+    assert float((inputs == 0).double().mean()) == pytest.approx(0.9, abs=0.01)
+
+
+def test_rescaled_spectra_are_those_of_the_kernel_scaled_on_both_sides():
+    setting = Superposition(hidden=3, features=6, examples=8, steps=5)
+    model, _, inputs = trained_superposition(setting)
+    kernel = entk_full(model, inputs, dtype=torch.float64).reshape(48, 48)
+    scale = (0.8 ** torch.arange(6).double()).repeat(8) ** 0.5  # D^(beta/2) with beta 1, row n*C + c
+    expected = torch.linalg.eigvalsh(scale[:, None] * kernel * scale).flip(0)[:10]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(superposition, "MODES", 10)
+        found = superposition.importance_scaled(model, inputs, setting, 1.0).eigenvalues
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_short_run_of_the_mlp_ends_in_its_table_and_its_labelled_data():
+    run = modular_mlp.mlp_run(ModularAddition(epochs=10))
+    assert run.steps == [0, 10] and run.found[0].largest(2) == [1, 57]
+    assert run.carried_first and set(run.layers) == {"hidden", "readout"}
+    verdicts = mlp_verdicts([run], [run])
+    by_name = {verdict.id: verdict for verdict in verdicts}
+    assert len(by_name) == len(verdicts)
+    assert by_name["M7.a"].holds and by_name["M10.init"].holds  # true at initialisation
+    assert not by_name["M1"].holds and not by_name["M6.a+b"].holds  # ten epochs teach nothing of the sum
+    assert by_name["M9.onset"].ours is None and not by_name["M9.onset"].holds
+    assert "not holding" in table(verdicts)
+    labelled = mlp_dataset([run])
+    assert dict(labelled.sizes) == {"seed": 1, "step": 2, "mode": 200, "family": 4}
+
+
+def test_a_short_run_of_superposition_ends_in_its_table_and_its_labelled_data():
+    run = superposition.superposition_run(Superposition(steps=3, examples=40))
+    verdicts = superposition_verdicts([run])
+    assert {"T1(m=10, S=0.3)", "T5(m=10, S=0.3)", "T6(m=10, S=0.3)"} <= {verdict.id for verdict in verdicts}
+    assert not all(verdict.holds for verdict in verdicts)
+    assert superposition_dataset([run])["mode_feature"].shape == (1, 3, 50, 50)
+    assert len(beta_table([run])) == 3
+
+
+def test_a_short_run_of_the_transformer_ends_in_its_table_and_its_labelled_data():
+    run = modular_transformer.transformer_run(ModularTransformer(modulus=11, epochs=20))
+    verdicts = {verdict.id: verdict for verdict in transformer_verdicts(run)}
+    assert run.steps == [0, 20] and set(run.tensors) >= {"embedding", "unembedding", "full"}
+    assert not verdicts["X1"].holds and not verdicts["X2"].holds
+    assert transformer_dataset(run)["eigenvalues"].shape == (10, 40)
+
+
+def test_the_linearised_network_on_fresh_inputs_is_kernel_regression_of_the_error():
+    setting = Superposition(hidden=3, features=6, examples=20, steps=200)
+    model, _, inputs = trained_superposition(setting)
+    fresh = sparse_inputs(setting, torch.Generator().manual_seed(10_000))
+    kernel, cross = (entk_full(model, rows, inputs, dtype=torch.float64).reshape(120, 120) for rows in (inputs, fresh))
+    with torch.no_grad():
+        residual, outputs = (inputs - model(inputs)).flatten(), model(fresh).flatten()
+    expected = linearised_prediction(kernel, cross, residual, outputs, ridge=RIDGE).reshape(20, 6)
+    run = linearised_run(setting)
+    exact = linearisation_fidelity(expected, outputs.reshape(20, 6), fresh)
+    assert run.fidelity.r_squared == pytest.approx(exact.r_squared, rel=1e-5)
+    assert run.fidelity.loss_ratio == pytest.approx(exact.loss_ratio, rel=1e-5)
+    assert {verdict.id for verdict in linearised_verdicts([run], [run])} == {"T7.R2", "T7.loss", "T7.gap", "T7.m5"}
+
+
+def test_what_is_kept_can_be_opened_again(tmp_path):
+    import xarray as xr
+
+    from tangentlens.record import open_record
+    from tangentlens.studies.lin2025.recording import kept
+
+    run = modular_mlp.mlp_run(ModularAddition(modulus=5, width=16, epochs=10), every=10)
+    told = kept(tmp_path, {"modular_mlp": mlp_dataset([run])}, {"grokking": replace(run.task, epochs=10)})
+    assert str(tmp_path / "grokking") in told
+    stored = xr.open_zarr(tmp_path / "lin2025.zarr", group="modular_mlp", consolidated=False)
+    assert stored["test_accuracy"].shape == (1, 2)
+    tree = open_record(tmp_path / "grokking")
+    assert tree["tangent"]["eigenvalues"].sizes["step"] == 2 and list(tree["tangent"]["family"].values)[0] == "a"

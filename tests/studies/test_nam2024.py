@@ -1,0 +1,157 @@
+"""The forward-feature study: its trainings do what they say, and every claim is judged from what was measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tangentlens.record.open import open_record
+from tangentlens.studies import study
+from tangentlens.studies.claims import StudyOptions, claims_json
+from tangentlens.studies.datasets import MissingData, mnist
+from tangentlens.studies.nam2024 import judged_results, run
+from tangentlens.studies.nam2024.looking import audience, look
+from tangentlens.studies.nam2024.material import Labelled, Material, with_code
+from tangentlens.studies.nam2024.models import AdditionTransformer, fully_connected, plain_deep, residual
+from tangentlens.studies.nam2024.recording import kept
+from tangentlens.studies.nam2024.results import EXPERIMENTS, Results, all_arms, measured
+from tangentlens.studies.nam2024.sizes import FULL, QUICK, Sizes
+from tangentlens.studies.nam2024.training import Training, finished, head_parameters, trained
+
+FEW = Training(steps=4, batch=32, learning_rate=0.02)
+TINY = Sizes(
+    train=128, looked=160, shrink=4, regression_points=60, regression_widths=(12, 12),
+    regression=Training(steps=20, batch=60, learning_rate=3e-3, method="adamw"),
+    dense_widths=(16, 12), dense=FEW, digits_channels=2, digits_units=12, digits=replace(FEW, steps=9),
+    memorised=64, memorising=FEW, residual_blocks=(1, 1), residual_width=4, residual=FEW, training_sizes=(64, 128),
+    learning_rates=(0.01, 0.05), vgg_widths=(4, None, 6, None), vgg_units=12, vgg=FEW, downscalings=(1.0, 4.0),
+    decaying=FEW, downscaled=FEW, modulus=5, addition_width=8, addition=replace(FEW, batch=100, method="adamw"),
+    addition_looks=(2,),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(data_folder: Path) -> Results:
+    try:
+        mnist("test", data_folder)
+    except MissingData as absent:
+        pytest.skip(str(absent))
+    return measured(Material(data_folder, TINY, "cpu"), seeds=1)
+
+
+def test_every_experiment_is_looked_at_before_and_after_training(results: Results) -> None:
+    assert not results.absent
+    seen = {(name, seed) for name, seed, _, _ in all_arms(results)}
+    assert seen == {(name, 0) for name in EXPERIMENTS}
+    for name, _, arm, looks in all_arms(results):
+        assert looks[0].step == 0 or name == "layers"
+        assert all(np.isfinite(found.distance) for found in looks), (name, arm)
+
+
+def test_frozen_features_move_no_feature_number_by_a_single_digit(results: Results) -> None:
+    for arms in results.frozen:
+        start = arms["frozen"][0].forward
+        for found in (looked.forward for looked in arms["frozen"][1:]):
+            assert found.similarity == 1.0
+            assert found.paper.participation == start.paper.participation
+            assert found.random_head == start.random_head
+            assert torch.equal(found.relative_eigenvalues, start.relative_eigenvalues)
+        assert arms["full"][-1].forward.similarity < 1
+
+
+def test_every_claim_gets_a_verdict_and_the_data_their_labels(results: Results) -> None:
+    found = judged_results(results)
+    assert len({verdict.id for verdict in found.verdicts}) == len(found.verdicts) >= 30
+    assert all(verdict.tolerance and "lambda" not in verdict.tolerance for verdict in found.verdicts)
+    json.loads(claims_json(found.verdicts))
+    assert set(found.records) == {*EXPERIMENTS, "eigenfunctions"}
+    frozen = found.records["frozen"]
+    assert dict(frozen["richness"].sizes) == {"seed": 1, "arm": 2, "look": len(results.frozen[0]["full"])}
+    assert float(frozen["initial_alignment"].sel(arm="frozen").min()) == 1
+    assert found.records["eigenfunctions"]["eigenfunction"].dims == ("seed", "step", "point", "mode")
+    controls = {verdict.id: verdict for verdict in found.verdicts}
+    assert controls["c-similarity"].holds and controls["c-features"].holds
+
+
+def test_seeds_repeat_and_differ(results: Results, data_folder: Path) -> None:
+    again, other = measured(Material(data_folder, TINY, "cpu"), seeds=2, chosen=("weight_decay",)).weight_decay
+    for arm, looks in results.weight_decay[0].items():
+        assert looks[-1].distance == again[arm][-1].distance != other[arm][-1].distance
+
+
+def test_absent_data_leave_claims_without_value_and_a_note(tmp_path: Path) -> None:
+    found = measured(Material(tmp_path, TINY, "cpu"), seeds=1, chosen=("shortcut", "batch_norm", "grokking"))
+    assert len(found.grokking) == 1 and not found.shortcut
+    judged = judged_results(found)
+    assert any("mnist needs" in note for note in judged.notes)
+    assert {verdict.id: verdict.note for verdict in judged.verdicts}["1-rich"] == "no value was measured"
+
+
+def test_recorded_runs_hold_the_panels_richness_over_steps_and_eigenfunctions(
+    results: Results, data_folder: Path, tmp_path: Path
+) -> None:
+    told = kept(tmp_path / "runs", judged_results(results).records, Material(data_folder, TINY, "cpu"))
+    assert told.startswith("see them: tangentlens report")
+    frozen, sine = open_record(tmp_path / "runs" / "frozen"), open_record(tmp_path / "runs" / "sine")
+    assert {"richness", "cumulative_quality", "cumulative_utilisation"} <= set(frozen["forward"].data_vars)
+    assert float(frozen["forward/initial_alignment"].min()) == 1 and frozen["forward"].sizes["step"] > 3
+    assert sine["eigenfunctions/eigenfunction"].dims == ("step", "mode", "point")
+
+
+def test_the_study_is_known_by_its_name() -> None:
+    assert study("nam2024").run is run
+    assert StudyOptions().seeds == 3
+
+
+def test_training_the_head_alone_moves_nothing_else() -> None:
+    torch.manual_seed(0)
+    model = residual((1,), 4, 3)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    x, y = torch.randn(40, 3, 8, 8), torch.randn(40, 3)
+    finished(model, x, y, Training(steps=5, batch=16, head_only=True))
+    head = {id(parameter) for parameter in head_parameters(model, x)}
+    for name, value in model.state_dict(keep_vars=True).items():
+        assert torch.equal(value, before[name]) != (id(value) in head), name
+
+
+def test_training_pauses_where_asked_and_at_the_end_in_eval_mode() -> None:
+    model, seen = fully_connected(4, (3,), 2), []
+    for step in trained(model, torch.randn(10, 4), torch.randn(10, 2), Training(steps=6, batch=4), pauses=(0, 3, 99)):
+        seen.append((step, model.training))
+    assert seen == [(0, False), (3, False), (6, False)]
+
+
+def test_measuring_in_between_changes_nothing_of_the_training() -> None:
+    x, y = torch.randn(40, 3, 8, 8), torch.nn.functional.one_hot(torch.arange(40) % 4, 4).float()
+    ends = []
+    for measure in (False, True):
+        torch.manual_seed(0)
+        model = residual((1,), 4, 4)
+        at = audience(model, x, y)
+        for _ in trained(model, x, y, Training(steps=6, batch=16), pauses=(0, 2, 4)):
+            if measure:
+                look(model, at)
+        ends.append(model.state_dict())
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_the_mark_says_the_class_and_touches_six_pixels() -> None:
+    plain = Labelled(torch.zeros(10, 1, 28, 28), torch.arange(10))
+    marked = with_code(plain, plain.labels, brightness=0.5)
+    assert torch.equal(marked.inputs.flatten(1).sum(1), torch.full((10,), 3.0))
+    assert len(marked.inputs.flatten(1).unique(dim=0)) == 10 and plain.inputs.sum() == 0
+
+
+def test_full_sizes_are_the_networks_of_the_paper() -> None:
+    large = residual(FULL.residual_blocks, FULL.residual_width, 10)
+    assert (large[-1].in_features, len([m for m in large.modules() if isinstance(m, torch.nn.Conv2d)])) == (512, 20)
+    convolutions = [width for width in FULL.vgg_widths if width]
+    assert len(convolutions) == 13 and FULL.vgg_units == 4096
+    transformer = AdditionTransformer(FULL.modulus, FULL.addition_width, FULL.addition_layers)
+    assert transformer(torch.zeros(2, 2).long()).shape == (2, 97)
+    assert plain_deep(QUICK.vgg_widths, 8, 10, batch_norm=True, side=16)(torch.randn(2, 3, 16, 16)).shape == (2, 10)
