@@ -1,0 +1,45 @@
+"""``tangentlens reproduce``: a paper's claims, each with the number seen here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from tangentlens.cli.commands import Reproduce
+from tangentlens.errors import BadInput, ClaimOutsideTolerance
+from tangentlens.studies import STUDY_NAMES, StudyOptions, Verdict, study, write_claims
+
+
+def run(settings: Reproduce) -> int:
+    """Run the studies asked for, print their tables; exit status 4 where a claim does not hold."""
+    if settings.paper not in (*STUDY_NAMES, "all"):
+        raise BadInput(f"PAPER is one of {', '.join(STUDY_NAMES)} or all, got {settings.paper!r}")
+    if settings.seeds is not None and settings.seeds < 1:
+        raise BadInput(f"--seeds is at least 1, got {settings.seeds}")
+    names = STUDY_NAMES if settings.paper == "all" else (settings.paper,)
+    verdicts: list[Verdict] = []
+    for name in names:
+        chosen = study(name)
+        print(f"{chosen.title}\n{chosen.paper}\n", flush=True)
+        result = chosen.run(options(settings, name, apart=len(names) > 1))
+        print(result, flush=True)
+        print()
+        verdicts += result.verdicts
+        if settings.json is not None:  # after every study: a later one that is killed takes nothing with it
+            settings.json.parent.mkdir(parents=True, exist_ok=True)
+            write_claims(verdicts, settings.json)
+    failing = [verdict.id for verdict in verdicts if not verdict.holds]
+    if failing:
+        raise ClaimOutsideTolerance(
+            f"{len(failing)} of {len(verdicts)} claims do not hold: {', '.join(failing)}; the table says what was seen"
+        )
+    return 0
+
+
+def options(settings: Reproduce, name: str, *, apart: bool) -> StudyOptions:
+    """What the study is told; each of several studies gets a folder of its own."""
+    run_folder = settings.record / name if settings.record is not None and apart else settings.record
+    data = settings.data or (Path(os.environ["TANGENTLENS_DATA"]) if "TANGENTLENS_DATA" in os.environ else None)
+    told = StudyOptions(quick=settings.quick, data=data, run=run_folder, device=settings.device)
+    return told if settings.seeds is None else replace(told, seeds=settings.seeds)

@@ -1,0 +1,79 @@
+"""Studies are found by name, their claims printed and stored, and a failing claim is an exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tangentlens import studies
+from tangentlens.cli import main
+from tangentlens.studies import Band, Claim, Study, StudyOptions, StudyResult, judged
+
+HEIGHT = Claim("T1", "The tower is 324 m high", "p. 1", 324.0, "paper", Band(320, 328), unit="m")
+
+
+FIELDS = {"id", "sentence", "where", "claimed", "source", "ours", "spread", "seeds", "tolerance", "holds"}
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch):
+    """Let every study measure the tower at the given heights, and keep what it was told."""
+    told: list[StudyOptions] = []
+
+    def heights(*values: float) -> list[StudyOptions]:
+        def run(options: StudyOptions) -> StudyResult:
+            told.append(options)
+            return StudyResult("tower", [judged(HEIGHT, list(values))])
+
+        made = Study("tower", "A tower", "Guide, 1889", run)
+        monkeypatch.setattr("tangentlens.cli.reproduce.study", lambda name: made)
+        return told
+
+    return heights
+
+
+def test_claims_that_hold_are_exit_status_0(measured, capsys) -> None:
+    measured(323.0, 325.0)
+    assert main(["reproduce", "lin2025"]) == 0
+    assert "1 of 1 claims hold" in capsys.readouterr().out
+
+
+def test_a_claim_outside_its_tolerance_is_exit_status_4_and_still_shown(measured, tmp_path: Path, capsys) -> None:
+    measured(300.0, 302.0)
+    file = tmp_path / "new folder" / "claims.json"
+    assert main(["reproduce", "lin2025", "--json", str(file)]) == 4
+    shown = capsys.readouterr()
+    assert "301" in shown.out
+    assert "T1" in shown.err
+    (claim,) = json.loads(file.read_text())
+    assert claim["holds"] is False
+    assert claim["ours"] == 301.0
+    assert set(claim) >= FIELDS
+
+
+def test_all_runs_every_study_and_keeps_their_folders_apart(measured, tmp_path: Path) -> None:
+    told = measured(324.0)
+    file = tmp_path / "claims.json"
+    words = ["reproduce", "all", "--quick", "--seeds", "2", "--record", str(tmp_path / "kept"), "--json", str(file)]
+    assert main(words) == 0
+    assert len(told) == len(studies.STUDY_NAMES) == len(json.loads(file.read_text()))
+    assert all(options.quick and options.seeds == 2 for options in told)
+    assert len({options.run for options in told}) == len(told)
+
+
+def test_datasets_are_looked_for_where_the_user_says(measured, tmp_path: Path, monkeypatch) -> None:
+    told = measured(324.0)
+    monkeypatch.setenv("TANGENTLENS_DATA", str(tmp_path / "set"))
+    assert main(["reproduce", "sun2023"]) == 0
+    assert main(["reproduce", "sun2023", "--data", str(tmp_path / "given")]) == 0
+    assert [options.data for options in told] == [tmp_path / "set", tmp_path / "given"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"), [(["lin2024"], "PAPER is one of lin2025"), (["all", "--seeds", "0"], "--seeds is at least 1")]
+)
+def test_what_cannot_be_reproduced_is_exit_status_2(words: list[str], says: str, capsys) -> None:
+    assert main(["reproduce", *words]) == 2
+    assert says in capsys.readouterr().err
