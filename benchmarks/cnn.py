@@ -1,0 +1,42 @@
+"""A convolutional network on images, full and averaged kernel."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from benchmarks.compare import Comparison
+from benchmarks.options import run, shared
+
+
+def comparisons(options: Namespace) -> list[Comparison]:
+    def build() -> tuple[nn.Module, torch.Tensor]:
+        layers: list[nn.Module] = []
+        channels = options.image[0]
+        for index, width in enumerate(options.channels):
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+            layers += [nn.MaxPool2d(2)] if index < len(options.channels) - 1 else []
+            channels = width
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, options.outputs)]
+        return nn.Sequential(*layers, *head), torch.randn(options.examples, *options.image)
+
+    name = f"CNN {'-'.join(map(str, options.channels))} on {'x'.join(map(str, options.image))}, N={options.examples}"
+    return [
+        Comparison(f"{name}, full kernel", build, "full"),
+        Comparison(f"{name}, averaged kernel", build, "averaged"),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = shared(__doc__, examples=64, block=32)
+    parser.add_argument("--image", type=int, nargs=3, default=[3, 32, 32])
+    parser.add_argument("--channels", type=int, nargs="+", default=[64, 128, 128])
+    parser.add_argument("--outputs", type=int, default=10)
+    run(parser, comparisons, arguments)
+
+
+if __name__ == "__main__":
+    main()
