@@ -13,13 +13,13 @@ __version__ = "0.1.0"
 _STAGES = ("capture", "kernels", "measures", "record", "report", "studies")
 _CONTENTS: dict[str, tuple[str, ...]] = {
     "tangentlens.errors": (
-        "BadInput", "ClaimOutsideTolerance", "DifferentRun", "NonDeterministicModel", "NonFiniteKernel",
+        "BadInput", "ClaimOutsideTolerance", "DifferentRun", "NonDeterministicModel", "NonFiniteKernel", "RankFailed",
         "RefusedForMemory",
     ),
     "tangentlens.kernels": (
-        "Features", "LayerMoments", "Plan", "Product", "Spectrum", "agop", "entk", "entk_by_layer", "entk_full",
-        "entk_mean_output", "entk_product", "features", "forward_kernel", "jacobian_gram", "layer_moments", "nfm",
-        "plan", "ptk", "ptk_covariance", "spectrum",
+        "Features", "LayerMoments", "Plan", "Product", "Spectrum", "StoredKernel", "agop", "entk", "entk_by_layer",
+        "entk_full", "entk_mean_output", "entk_product", "features", "forward_kernel", "jacobian_gram", "layer_moments",
+        "nfm", "open_kernel", "plan", "ptk", "ptk_covariance", "spectrum",
     ),
     "tangentlens.kernels.top_spectrum": ("top_spectrum",),
     "tangentlens.record": (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test keeps 
         DifferentRun as DifferentRun,
         NonDeterministicModel as NonDeterministicModel,
         NonFiniteKernel as NonFiniteKernel,
+        RankFailed as RankFailed,
         RefusedForMemory as RefusedForMemory,
     )  # fmt: skip
     from tangentlens.kernels import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test keeps 
         Plan as Plan,
         Product as Product,
         Spectrum as Spectrum,
+        StoredKernel as StoredKernel,
         agop as agop,
         entk as entk,
         entk_by_layer as entk_by_layer,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test keeps 
         jacobian_gram as jacobian_gram,
         layer_moments as layer_moments,
         nfm as nfm,
+        open_kernel as open_kernel,
         plan as plan,
         ptk as ptk,
         ptk_covariance as ptk_covariance,

@@ -9,6 +9,7 @@ AXES = MappingProxyType(
         "example": "rows: what the model was given, one entry per input",
         "other": "columns: examples of a second set, when it is not the first",
         "output": "components of the model's output after outputs= chose them",
+        "other_output": "outputs along the columns, where both output axes of a kernel are kept",
         "parameter": "scalar parameters, flattened in the order of named_parameters()",
         "unit": "components of a hidden layer",
         "layer": "named modules, in the order of named_modules()",

@@ -33,9 +33,15 @@ class DifferentRun(BadInput):
     """A run on disk was made by another model or probe, and would be mixed with this one."""
 
 
+class RankFailed(RuntimeError):
+    """Another process of the job failed; the message says which one and how. Exit status 1."""
+
+    exit_status = 1
+
+
 def exit_status(error: BaseException) -> int | None:
     """The exit status an error asks for; None for an error that nobody foresaw, which deserves its traceback."""
-    if isinstance(error, BadInput | ClaimOutsideTolerance):
+    if isinstance(error, BadInput | ClaimOutsideTolerance | RankFailed):
         return error.exit_status
     if isinstance(error, MemoryError) or _out_of_memory(error):
         return RefusedForMemory.exit_status

@@ -7,6 +7,7 @@ from tangentlens.kernels.moments import LayerMoments, agop, layer_moments, nfm, 
 from tangentlens.kernels.plan import Plan, plan
 from tangentlens.kernels.product import Product, entk_product
 from tangentlens.kernels.spectra import Spectrum, spectrum
+from tangentlens.kernels.stored import StoredKernel, open_kernel
 from tangentlens.kernels.tangent import entk, entk_by_layer, entk_full, entk_mean_output
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Plan",
     "Product",
     "Spectrum",
+    "StoredKernel",
     "agop",
     "entk",
     "entk_by_layer",
@@ -27,6 +29,7 @@ __all__ = [
     "jacobian_product",
     "layer_moments",
     "nfm",
+    "open_kernel",
     "plan",
     "ptk",
     "ptk_covariance",

@@ -6,20 +6,23 @@ tile, so that a sum over layers makes no extra trip through memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tangentlens.capture.factors import Factor, Formed, Lookup, Outer
-from tangentlens.kernels.separable import Separable
+from tangentlens.kernels.separable import Averaged, Separable
 
 Full = Float[Tensor, "example output other output_"]
 Mean = Float[Tensor, "example other"]
+Part = Factor | Separable | Averaged
 
 _STRETCH = 1 << 13
 _AT_ONCE = 1 << 24  # entries of an intermediate; above, the columns are taken in parts
+_STRIPS = 8  # of a diagonal tile: nine sixteenths of it are computed, in products that are still large
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,12 @@ class Gradients:
 
     name: str
     shape: torch.Size
-    factors: list[Factor | Separable]
+    factors: list[Part]
+    sliced: bool = False
+    """Too large to be formed at once: products are taken slice by slice (slices.py)."""
 
     def rows(self, start: int, stop: int) -> Gradients:
-        return Gradients(self.name, self.shape, [_cut(f, start, stop) for f in self.factors])
+        return replace(self, factors=[_cut(f, start, stop) for f in self.factors])
 
 
 def add_full(tile: Full, rows: Gradients, columns: Gradients) -> None:
@@ -48,7 +53,24 @@ def add_mean(tile: Mean, rows: Gradients, columns: Gradients) -> None:
             _mean(tile, left, right, rows.shape)
 
 
-def _full(tile: Full, left: Factor | Separable, right: Factor | Separable, shape: torch.Size) -> None:
+def add_upper(add: Callable[[Tensor, Gradients, Gradients], None], tile: Tensor, gradients: Gradients) -> None:
+    """Of a tile of examples with themselves, strip by strip, what lies on and above the diagonal: little over half."""
+    count = len(tile)
+    strip = max(1, -(-count // _STRIPS))
+    for start in range(0, count, strip):
+        stop = min(start + strip, count)
+        part = tile[start:stop, :, start:] if tile.ndim == 4 else tile[start:stop, start:]
+        add(part, gradients.rows(start, stop), gradients.rows(start, count))
+
+
+def mirrored(tile: Tensor) -> Tensor:
+    """A tile of examples with themselves, its lower triangle taken from the upper: exactly symmetric, as eigensolvers
+    that read one triangle alone need it."""
+    square = tile.flatten(2).flatten(0, 1) if tile.ndim == 4 else tile
+    return (square.triu() + square.triu(1).T).view(tile.shape)
+
+
+def _full(tile: Full, left: Part, right: Part, shape: torch.Size) -> None:
     match left, right:
         case Separable(), Separable():
             c, d = len(left.weight), len(right.weight)
@@ -72,11 +94,14 @@ def _full(tile: Full, left: Factor | Separable, right: Factor | Separable, shape
             _full(tile, _form(left, shape), _form(right, shape), shape)
 
 
-def _mean(tile: Mean, left: Factor | Separable, right: Factor | Separable, shape: torch.Size) -> None:
+def _mean(tile: Mean, left: Part, right: Part, shape: torch.Size) -> None:
     match left, right:
         case Separable(), Separable():
             weights = (left.weight * right.weight).mean(0)
             tile.add_((weights @ _signals(left, right)).view(tile.shape))
+        case Averaged(), Averaged():
+            weights = (left.weight * right.weight).mean(0)
+            tile.addcmul_(left.a @ right.a.T, (left.signal * weights) @ right.signal.T)
         case Formed(), Formed():
             _accumulate(tile, left.gradient.flatten(1), right.gradient.flatten(1), 1 / left.gradient.shape[1])
         case Outer(), Outer() if _one_group(left, right) and left.flipped == right.flipped:
@@ -94,12 +119,7 @@ def _mean(tile: Mean, left: Factor | Separable, right: Factor | Separable, shape
 
 def _add_product(tile: Full, left: Float[Tensor, "row parameter"], right: Float[Tensor, "column parameter"]) -> None:
     n, c, m, d = tile.shape
-    if tile.is_contiguous():
-        _accumulate(tile.view(n * c, m * d), left, right)
-    else:
-        product = tile.new_zeros(n * c, m * d)
-        _accumulate(product, left, right)
-        tile.add_(product.view(n, c, m, d))
+    _accumulate(tile.view(n * c, m * d), left, right)  # a part of a tile, or its transpose, merges as well
 
 
 def _accumulate(
@@ -194,8 +214,8 @@ def _over(factor: Lookup, tokens: Int[Tensor, " token"]) -> Float[Tensor, "examp
     return table.scatter_add_(2, place[:, None, :, None].expand_as(b), b)
 
 
-def _form(factor: Factor | Separable, shape: torch.Size) -> Formed:
-    if isinstance(factor, Separable):  # cannot meet another form: a piece has one way throughout
+def _form(factor: Part, shape: torch.Size) -> Formed:
+    if isinstance(factor, Separable | Averaged):  # cannot meet another form: a piece has one way throughout
         raise TypeError("a separable piece met one that is not")
     return factor.formed(shape)
 
@@ -207,7 +227,7 @@ def _same_for_all(b: Tensor) -> bool:
     return bool((b == b[:1]).all())
 
 
-def _groups(factor: Factor | Separable) -> int:
+def _groups(factor: Part) -> int:
     return factor.a.shape[2] if isinstance(factor, Outer) else (1 if isinstance(factor, Lookup) else 0)
 
 
@@ -215,10 +235,12 @@ def _one_group(left: Outer, right: Outer) -> bool:
     return left.a.shape[2] == right.a.shape[2] == 1
 
 
-def _cut(factor: Factor | Separable, start: int, stop: int) -> Factor | Separable:
+def _cut(factor: Part, start: int, stop: int) -> Part:
     match factor:
         case Separable():
             return Separable(factor.signal[start:stop], factor.weight)
+        case Averaged():
+            return Averaged(factor.a[start:stop], factor.signal[start:stop], factor.weight)
         case Outer():
             return Outer(factor.a[start:stop], factor.b[start:stop], factor.flipped)
         case Lookup():

@@ -1,33 +1,36 @@
 """Kernels computed block by block: capture what fits, multiply tile by tile, each pair of tiles once.
 
-`passes.py` decides the order. Within a pass every tile of the kernel is written once, whatever the number of layers.
+`passes.py` decides how much is held, `captures.py` gives the gradients, `tiles.py` the order and where tiles go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tangentlens.capture.factors import Factor, Formed, Outer, formed as form
 from tangentlens.capture.measuring import Measurement
 from tangentlens.capture.probe import Probe
-from tangentlens.capture.reader import StructureChanged
-from tangentlens.capture.sources import Piece
+from tangentlens.distributed import ALONE, Job
 from tangentlens.errors import BadInput, NonFiniteKernel
-from tangentlens.kernels.blocks import Gradients, add_full, add_mean
-from tangentlens.kernels.memory import refuse_unless_it_fits
+from tangentlens.kernels.agreed import free_for_each, in_agreement, read_alike
+from tangentlens.kernels.blocks import add_full, add_mean, add_upper, mirrored
+from tangentlens.kernels.captures import Captures, Tile
+from tangentlens.kernels.memory import free_bytes, refuse_unless_it_fits
+from tangentlens.kernels.nonfinite import first_nonfinite
+from tangentlens.kernels.on_disk import OnDisk
 from tangentlens.kernels.passes import Pass, chosen_passes
 from tangentlens.kernels.plan import sampled_costs
-from tangentlens.kernels.separable import Separable, separated
-from tangentlens.kernels.ways import Costs, Reduction, Way
-
-Tile = tuple[int, int, dict[str, Gradients]]
-"""First example, last, and the gradients of each piece."""
+from tangentlens.kernels.slices import parts
+from tangentlens.kernels.stripes import striped_pass
+from tangentlens.kernels.tiles import Block, InMemory, Region, Round, Sink, Span, cut, divided, rounds
+from tangentlens.kernels.ways import Costs, Reduction
 
 _TILE_ROWS = {"cpu": 1024, "cuda": 8192}  # kernel rows per tile: a tile stays in cache, a product fills the device
+_SLICE = 1 << 21
 
 
 @dataclass
@@ -40,190 +43,155 @@ class Blockwise:
     reduction: Reduction
     grouping: Callable[[str], str]
     chunk: int | None = None
-    may_fold: bool = True
-    may_separate: bool = True
+    job: Job = ALONE
     finite: bool | Tensor = True
-    folds: dict[frozenset[str], dict[str, str]] = field(default_factory=dict)
 
     @torch.no_grad()
     def kernels(self) -> dict[str, Tensor]:
-        other = self.columns or self.rows
-        costs = sampled_costs(self.measurement, self.rows, other, self.reduction, self.columns is None)
-
-        def everything() -> dict[str, Tensor]:
-            result = self._empty(costs.outputs)
+        """Whole kernels by group, on every rank of the job."""
+        costs = self.costs()
+        shape = self.shape(costs.outputs)
+        self._refuse_unless_they_fit(costs.outputs, shape)
+        sink = InMemory(self.groups(), shape, self.measurement.dtype, self.measurement.device)
+        share = max(stop - start for start, stop in self.job.shares(self.rows.length))
+        if self.job.size == 1:
             columns = None if self.columns is None else self.columns.length
-            order = chosen_passes(costs, self.rows.length, columns, self.measurement.dtype, self.measurement.device)
-            for one in order.passes:
-                self._one_pass(result, one, costs)
-            return result
+        else:  # beside its own rows a rank holds the block that is visiting it and the next one
+            columns = 2 * max(stop - start for start, stop in self.job.shares((self.columns or self.rows).length))
+        free = free_for_each(self.job, self.measurement.device)
+        order = chosen_passes(costs, share, columns, self.measurement.dtype, self.measurement.device, free)
+        self._run(sink, costs, self.job.from_first(lambda: order.passes))
+        for kernel in sink.kernels.values():
+            self.job.sum(kernel)
+        finite = torch.tensor(float(not bool(self.finite)), dtype=torch.float64)
+        if self.job.sum(finite) > 0:
+            raise NonFiniteKernel(self._first_nonfinite())
+        return sink.kernels
 
-        result = self.measurement.retried(everything)
+    def write(self, sink: OnDisk, costs: Costs) -> None:
+        """The same, region by region to where the sink keeps them; what is there already is not computed again."""
+        share = max(stop - start for start, stop in self.job.shares(self.rows.length, sink.grain))
+        columns = None if self.columns is None else self.columns.length
+        free = free_for_each(self.job, self.measurement.device)
+        one = striped_pass(
+            costs, share, columns, sink.grain, self.measurement.dtype, self.measurement.device, free,
+            visitors=1 if self.job.size == 1 else 3,
+        )  # fmt: skip
+        self._run(sink, costs, self.job.from_first(lambda: (one,)))
+
+    def costs(self) -> Costs:
+        other = self.columns or self.rows
+        return sampled_costs(self.measurement, self.rows, other, self.reduction, self.columns is None)
+
+    def groups(self) -> list[str]:
+        return list(dict.fromkeys(self.grouping(name) for name in self.measurement.wanted))
+
+    def shape(self, outputs: int) -> tuple[int, ...]:
+        return self._extent(self.rows.length, (self.columns or self.rows).length, outputs)
+
+    def _extent(self, rows: int, columns: int, outputs: int) -> tuple[int, ...]:
+        return (rows, outputs, columns, outputs) if self.reduction == "full" else (rows, columns)
+
+    def _refuse_unless_they_fit(self, outputs: int, shape: tuple[int, ...]) -> None:
+        factor = outputs if self.reduction == "full" else 1
+        needed = len(self.groups()) * torch.Size(shape).numel() * torch.finfo(self.measurement.dtype).bits // 8
+        rows, columns = self.rows.length * factor, (self.columns or self.rows).length * factor
+        holders = self.job.sharing(self.measurement.device)  # every rank holds the whole
+        refuse_unless_it_fits("a kernel", rows, columns, needed * holders, self.measurement.device)
+
+    def _run(self, sink: Sink, costs: Costs, passes: tuple[Pass, ...]) -> None:
+        captures = Captures(self.measurement, self.grouping, costs)
+
+        def everything() -> None:
+            sink.begin()
+            for one in passes:
+                self._one_pass(sink, one, captures)
+
+        in_agreement(self.job, self.measurement, everything, captures)
         if not self.measurement.touched:
             raise BadInput(
                 "the outputs must depend on the parameters, got outputs that none of them reaches; "
                 "check outputs= and the model for detach(), argmax or no_grad, or parameters= for unused ones"
             )
-        if not bool(self.finite):
+
+    def _one_pass(self, sink: Sink, one: Pass, captures: Captures) -> None:
+        grain = sink.grain or 1
+        rows = self.job.shares(self.rows.length, grain)
+        columns = None if self.columns is None else self.job.shares(self.columns.length, grain)
+        other = self.columns or self.rows
+        held: tuple[list[Span], Block] | None = None
+        for turn in rounds(rows, columns, one.block, sink.grain or one.block):
+            if not any(sink.pending(left, right) for left in turn.rows for right in turn.columns):
+                continue
+            if held is None or held[0] != turn.rows:
+                held = None  # freed before the next block is captured
+                held = turn.rows, self._captured(self.rows, turn.rows, sink, one, captures)
+            left = held[1]
+            right = left if turn.same else self._captured(other, turn.columns, sink, one, captures)
+            read_alike(self.job, self.measurement, captures)
+            self._one_round(sink, turn, left, right, captures.costs.outputs)
+
+    def _captured(self, probe: Probe, spans: list[Span], sink: Sink, one: Pass, captures: Captures) -> Block:
+        start, stop = spans[self.job.rank]
+        step, rows = self.chunk or one.chunk, self._tile(captures.costs.outputs)
+        return [
+            Region(*span, captures.tiles(probe, *span, one.names, step, rows))
+            for span in cut(start, stop, sink.grain or max(1, stop - start))
+        ]
+
+    def _one_round(self, sink: Sink, turn: Round, left: Block, right: Block, outputs: int) -> None:
+        with closing(self.job.around(right, half=turn.same)) as visits:
+            for origin, visiting in visits:
+                mine = left
+                met_twice = turn.same and 2 * ((self.job.rank - origin) % self.job.size) == self.job.size
+                if met_twice:
+                    mine, visiting = divided(left, visiting, self.job.rank < origin, sink.grain is not None)
+                for rows in mine:
+                    for columns in visiting:
+                        if turn.same and origin == self.job.rank and columns.start < rows.start:
+                            continue  # the mirror image of one that is computed
+                        if sink.pending((rows.start, rows.stop), (columns.start, columns.stop)):
+                            self._multiply(sink, rows, columns, outputs)
+
+    def _multiply(self, sink: Sink, rows: Region, columns: Region, outputs: int) -> None:
+        for left, right in parts(rows.tiles, columns.tiles, self._slice()):
+            self._add_part(sink, left, right, outputs, rows is columns)
+        if sink.grain is not None and not bool(self.finite):
             raise NonFiniteKernel(self._first_nonfinite())
-        return result
+        sink.done((rows.start, rows.stop), (columns.start, columns.stop))
 
-    def _empty(self, outputs: int) -> dict[str, Tensor]:
-        n, m = self.rows.length, (self.columns or self.rows).length
-        shape = (n, outputs, m, outputs) if self.reduction == "full" else (n, m)
-        groups = list(dict.fromkeys(self.grouping(name) for name in self.measurement.wanted))
-        item = torch.finfo(self.measurement.dtype).bits // 8
-        entries = n * m * (outputs**2 if self.reduction == "full" else 1)
-        factor = outputs if self.reduction == "full" else 1
-        refuse_unless_it_fits("a kernel", n * factor, m * factor, len(groups) * entries * item, self.measurement.device)
-        return {
-            group: torch.zeros(shape, dtype=self.measurement.dtype, device=self.measurement.device) for group in groups
-        }
-
-    def _one_pass(self, result: dict[str, Tensor], one: Pass, costs: Costs) -> None:
-        other, block = self.columns or self.rows, one.block
-        for start in range(0, self.rows.length, block):
-            stop = min(start + block, self.rows.length)
-            left = self._captured(self.rows, start, stop, one, costs)
-            first = start if self.columns is None else 0
-            for begin in range(first, other.length, block):
-                end = min(begin + block, other.length)
-                same = self.columns is None and begin == start
-                right = left if same else self._captured(other, begin, end, one, costs)
-                self._multiply(result, left, right, costs.outputs)
-
-    def _captured(self, probe: Probe, start: int, stop: int, one: Pass, costs: Costs) -> list[Tile]:
-        """Tiles of examples with their gradients, each piece in the form its way takes."""
-        step = self.chunk or one.chunk
-        tile = self._tile(costs.outputs)
-        if step > tile:  # whole tiles: a remainder would make small products of every pair
-            step -= step % tile
-        step = max(1, min(step, stop - start))
-        tiles = []
-        for begin in range(start, stop, step):
-            end = min(begin + step, stop)
-            pieces = self.measurement.pieces(probe.rows(begin, end), list(one.names))
-            self._fold_biases(pieces, costs)
-            ready = {}
-            for key in list(pieces):
-                piece = pieces.pop(key)
-                ready[key] = Gradients(piece.name, piece.shape, self._in_form(piece, costs.way(key)))
-            for at in range(begin, end, tile):
-                to = min(at + tile, end)
-                tiles.append((at, to, {key: g.rows(at - begin, to - begin) for key, g in ready.items()}))
-        return tiles
-
-    def _in_form(self, piece: Piece, way: Way) -> list[Factor | Separable]:
-        if way == "separable" and self.may_separate:
-            outer = piece.factors[0]
-            shared = separated(outer) if isinstance(outer, Outer) and len(piece.factors) == 1 else None
-            if shared is None:
-                self.may_separate = False
-                raise StructureChanged
-            return [shared]
-        if way in ("formed", "separable"):
-            return [Formed(form(piece.factors, piece.shape).gradient)]
-        return list(piece.factors)
-
-    def _fold_biases(self, pieces: dict[str, Piece], costs: Costs) -> None:
-        """A bias is a weight whose input is 1: beside its weight it costs one more column of a, alone as much again."""
-        if not self.may_fold:
-            return
-        folds = self._foldable(pieces, costs)
-        for bias, weight in folds.items():
-            outer = pieces[weight].factors[0]
-            assert isinstance(outer, Outer)
-            widened = torch.cat([outer.a, outer.a.new_ones(*outer.a.shape[:-1], 1)], -1)
-            pieces[weight] = replace(pieces[weight], factors=[Outer(widened, outer.b, outer.flipped)])
-            del pieces[bias]
-        before = self.folds.setdefault(frozenset(pieces.keys() | folds.keys()), folds)
-        if before != folds:  # two tiles folded differently do not multiply
-            self.may_fold = False
-            raise StructureChanged
-
-    def _foldable(self, pieces: dict[str, Piece], costs: Costs) -> dict[str, str]:
-        """Biases with the weight whose operation they entered."""
-        weights = {
-            piece.node: key
-            for key, piece in pieces.items()
-            if piece.node is not None and costs.way(key) not in ("formed", "separable")
-            if len(piece.factors) == 1 and isinstance(piece.factors[0], Outer) and piece.factors[0].a.shape[2] == 1
-        }
-        return {
-            key: weights[bias.node]
-            for key, bias in pieces.items()
-            if bias.node in weights
-            and self.grouping(bias.name) == self.grouping(pieces[weights[bias.node]].name)
-            and _is_bias_of(bias, pieces[weights[bias.node]])
-        }
-
-    def _multiply(
-        self,
-        result: dict[str, Tensor],
-        left: list[Tile],
-        right: list[Tile],
-        outputs: int,
-    ) -> None:
-        for start, stop, rows in left:
-            for begin, end, columns in right:
-                if self.columns is None and begin < start:
-                    continue
-                tiles = {}
-                for key in rows.keys() & columns.keys():
-                    group = self.grouping(rows[key].name)
+    def _add_part(self, sink: Sink, rows: list[Tile], columns: list[Tile], outputs: int, same: bool) -> None:
+        add = add_full if self.reduction == "full" else add_mean
+        for start, stop, left in rows:
+            for begin, end, right in columns:
+                diagonal = self.columns is None and begin == start
+                if same and begin < start:
+                    continue  # the mirror image of one that is computed
+                tiles: dict[str, Tensor] = {}
+                for key in left.keys() & right.keys():
+                    group = self.grouping(left[key].name)
                     if group not in tiles:
-                        tiles[group] = self._empty_tile(stop - start, end - begin, outputs)
-                    add = add_full if self.reduction == "full" else add_mean
-                    add(tiles[group], rows[key], columns[key])
+                        extent = self._extent(stop - start, end - begin, outputs)
+                        tiles[group] = torch.zeros(extent, dtype=self.measurement.dtype, device=self.measurement.device)
+                    if diagonal:
+                        add_upper(add, tiles[group], left[key])
+                    else:
+                        add(tiles[group], left[key], right[key])
                 for group, tile in tiles.items():
-                    self._write(result[group], tile, slice(start, stop), slice(begin, end))
+                    # by tile: over a whole kernel the test takes its size
+                    self.finite = torch.isfinite(tile).all() & self.finite
+                    both = self.columns is None and not diagonal
+                    whole = mirrored(tile) if diagonal else tile
+                    sink.add(group, slice(start, stop), slice(begin, end), whole, both)
 
-    def _write(self, kernel: Tensor, tile: Tensor, rows: slice, columns: slice) -> None:
-        self.finite = torch.isfinite(tile).all() & self.finite  # by tile: over a whole kernel the test takes its size
-        mirrored = self.columns is None and rows != columns
-        if self.columns is None and rows == columns:  # exactly symmetric: eigensolvers read one triangle alone
-            square = tile.flatten(2).flatten(0, 1) if tile.ndim == 4 else tile
-            tile = ((square + square.T) / 2).view(tile.shape)
-        if self.reduction == "full":
-            kernel[rows, :, columns] += tile
-            if mirrored:
-                kernel[columns, :, rows] += tile.permute(2, 3, 0, 1)
-        else:
-            kernel[rows, columns] += tile
-            if mirrored:
-                kernel[columns, rows] += tile.T
-
-    def _empty_tile(self, rows: int, columns: int, outputs: int) -> Tensor:
-        shape = (rows, outputs, columns, outputs) if self.reduction == "full" else (rows, columns)
-        return torch.zeros(shape, dtype=self.measurement.dtype, device=self.measurement.device)
+    def _slice(self) -> int:
+        """Entries of a gradient that are formed at once, where it is too large to be held."""
+        on_card = self.measurement.device.type == "cuda"
+        return free_bytes(self.measurement.device) // 64 if on_card else _SLICE
 
     def _tile(self, outputs: int) -> int:
         rows = _TILE_ROWS.get(self.measurement.device.type, 1024)
         return max(1, rows // (outputs if self.reduction == "full" else 2))
 
     def _first_nonfinite(self) -> str:
-        names = list(self.measurement.wanted)
-        for probe in [self.rows] + ([self.columns] if self.columns is not None else []):
-            for n in range(probe.length):
-                pieces = self.measurement.pieces(probe.rows(n, n + 1), names)
-                for piece in pieces.values():
-                    gradient = form(piece.factors, piece.shape).gradient.flatten(2)
-                    bad = ~torch.isfinite(gradient[0]).all(-1)
-                    if bad.any():
-                        return (
-                            f"a kernel must be finite, got inf or nan first at example {n}, output "
-                            f"{int(bad.nonzero()[0])}, parameter {piece.name}; check that input and the outputs there "
-                            "(overflow, division by zero, log of zero), or measure with dtype=torch.float64"
-                        )
-        return "a kernel must be finite, got inf or nan in a product of finite gradients; use dtype=torch.float64"
-
-
-def _is_bias_of(bias: Piece, weight: Piece) -> bool:
-    """Its gradient is the sum of b over positions, as it must be if both entered one operation unscaled."""
-    gradient, outer = bias.factors[0], weight.factors[0]
-    if len(bias.factors) != 1 or not isinstance(gradient, Formed) or not isinstance(outer, Outer):
-        return False
-    if bias.shape != outer.b.shape[4:]:
-        return False
-    total = outer.b[:1, :, :, 0].sum(2)
-    return torch.allclose(gradient.gradient[:1], total, rtol=1e-4, atol=1e-6 * float(total.abs().max()))
+        return first_nonfinite(self.measurement, [self.rows] + ([] if self.columns is None else [self.columns]))

@@ -13,6 +13,8 @@ from tangentlens.capture.factors import formed
 from tangentlens.capture.measuring import Globs, Measurement, measuring
 from tangentlens.capture.outputs import Outputs
 from tangentlens.capture.probe import Inputs, probe
+from tangentlens.distributed import Job, Ranks, joined
+from tangentlens.kernels.agreed import check_alike
 from tangentlens.kernels.memory import refuse_unless_it_fits
 
 
@@ -25,19 +27,23 @@ def jacobian_gram(
     parameters: Globs | None = None,
     dtype: torch.dtype | None = None,
     chunk: int | None = None,
+    ranks: Ranks = None,
 ) -> Float[Tensor, "parameter parameter"]:
     """J^T J over all examples and outputs: the tangent kernel's nonzero eigenvalues from the parameter side.
 
     Parameters are flattened in the order of named_parameters(). Cost N C P^2, memory P^2.
     """
-    with _jacobian(model, inputs, outputs, parameters, dtype, chunk) as (measurement, blocks):
+    with (
+        joined(ranks) as job,
+        _jacobian(model, inputs, outputs, parameters, dtype, chunk, job) as (measurement, blocks),
+    ):
         size = sum(p.numel() for p in measurement.wanted.values())
         item = torch.finfo(measurement.dtype).bits // 8
         refuse_unless_it_fits("J^T J", size, size, size * size * item, measurement.device)
         gram = torch.zeros(size, size, dtype=measurement.dtype, device=measurement.device)
         for block in blocks:
             gram.addmm_(block.flatten(0, 1).T, block.flatten(0, 1))
-        return gram
+        return job.sum(gram)
 
 
 @torch.no_grad()
@@ -50,11 +56,17 @@ def jacobian_product(
     parameters: Globs | None = None,
     dtype: torch.dtype | None = None,
     chunk: int | None = None,
+    ranks: Ranks = None,
 ) -> Float[Tensor, "example output vector"]:
     """J V: the change of every output along directions in parameter space (eigenvectors of J^T J become modes)."""
-    with _jacobian(model, inputs, outputs, parameters, dtype, chunk) as (measurement, blocks):
+    with (
+        joined(ranks) as job,
+        _jacobian(model, inputs, outputs, parameters, dtype, chunk, job) as (measurement, blocks),
+    ):
         directions = vectors.to(measurement.device, measurement.dtype)
-        return torch.cat([block @ directions for block in blocks])
+        count = measurement.output_count(measurement.prepared(inputs).rows(0, 1))
+        none = directions.new_zeros(0, count, directions.shape[1])
+        return job.rows(torch.cat([none, *(block @ directions for block in blocks)]), job.shares(probe(inputs).length))
 
 
 @contextmanager
@@ -65,19 +77,22 @@ def _jacobian(
     parameters: Globs | None,
     dtype: torch.dtype | None,
     chunk: int | None,
+    job: Job,
 ) -> Iterator[tuple[Measurement, Iterator[Float[Tensor, "example output parameter"]]]]:
     rows = probe(inputs)
     with measuring(model, rows, outputs, parameters, dtype) as measurement:
         measurement.reader.gathered.update(measurement.wanted)  # every piece in the parameter's own coordinates
         prepared = measurement.prepared(rows)
+        check_alike(job, measurement, prepared)
+        share = job.shares(prepared.length)[job.rank]
         size = sum(p.numel() for p in measurement.wanted.values())
         count = measurement.output_count(prepared.rows(0, 1))
         item = torch.finfo(measurement.dtype).bits // 8
         step = chunk or max(1, min(1024, (64 << 20) // (count * size * item)))
 
         def blocks() -> Iterator[Tensor]:
-            for start in range(0, prepared.length, step):
-                chunked = prepared.rows(start, min(start + step, prepared.length))
+            for start in range(*share, step):
+                chunked = prepared.rows(start, min(start + step, share[1]))
                 pieces = measurement.retried(lambda c=chunked: measurement.pieces(c, list(measurement.wanted)))  # type: ignore[misc]
                 columns = [
                     formed(pieces[name].factors, pieces[name].shape).gradient.reshape(chunked.length, count, -1)

@@ -8,7 +8,7 @@ For a layer z = W a with output gradients b (convolutions act on patches, repeat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -19,9 +19,12 @@ from tangentlens.capture.measuring import Measurement, measuring
 from tangentlens.capture.outputs import Outputs
 from tangentlens.capture.probe import Inputs, Probe, probe
 from tangentlens.capture.sources import Piece
+from tangentlens.distributed import Job, Ranks, joined
 from tangentlens.errors import BadInput
+from tangentlens.kernels.agreed import check_alike, in_agreement, read_alike
 from tangentlens.kernels.passes import capture_chunk
 from tangentlens.kernels.plan import sampled_costs
+from tangentlens.kernels.separable import shared_signal
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ def layer_moments(
     outputs: Outputs | None = None,
     dtype: torch.dtype | None = None,
     chunk: int | None = None,
+    ranks: Ranks = None,
 ) -> dict[str, LayerMoments]:
     """Moments of every linear map of the model (or of `layers`), in one capture.
 
@@ -60,24 +64,29 @@ def layer_moments(
     """
     rows = probe(inputs)
     parameters = None if layers is None else [glob for layer in layers for glob in _parameters_of(model, layer)]
-    with measuring(model, rows, outputs, parameters, dtype) as measurement:
+    with joined(ranks) as job, measuring(model, rows, outputs, parameters, dtype) as measurement:
         prepared = measurement.prepared(rows)
-        totals = measurement.retried(lambda: _totals(measurement, prepared, chunk))
-        return _named(measurement, totals)
+        check_alike(job, measurement, prepared)
+        totals = in_agreement(job, measurement, lambda: _totals(measurement, prepared, chunk, job))
+        return _named(measurement, _summed(job, totals, measurement.device))
 
 
 def ptk_covariance(
-    model: nn.Module, inputs: Inputs, layer: str, *, outputs: Outputs | None = None, dtype: torch.dtype | None = None
-) -> Float[Tensor, "out out"]:
+    model: nn.Module, inputs: Inputs, layer: str, *, outputs: Outputs | None = None, dtype: torch.dtype | None = None,
+    ranks: Ranks = None,
+) -> Float[Tensor, "out out"]:  # fmt: skip
     """sum over examples, outputs and positions of b b^T at the layer's output; no mean is subtracted, no 1/n."""
-    return _one(layer_moments(model, inputs, layers=[layer], outputs=outputs, dtype=dtype), layer).ptk_covariance
+    found = layer_moments(model, inputs, layers=[layer], outputs=outputs, dtype=dtype, ranks=ranks)
+    return _one(found, layer).ptk_covariance
 
 
 def agop(
-    model: nn.Module, inputs: Inputs, layer: str, *, outputs: Outputs | None = None, dtype: torch.dtype | None = None
-) -> Float[Tensor, "into into"]:
+    model: nn.Module, inputs: Inputs, layer: str, *, outputs: Outputs | None = None, dtype: torch.dtype | None = None,
+    ranks: Ranks = None,
+) -> Float[Tensor, "into into"]:  # fmt: skip
     """Average gradient outer product at the layer's input, as a sum: W^T (sum b b^T) W, exact by the chain rule."""
-    return _one(layer_moments(model, inputs, layers=[layer], outputs=outputs, dtype=dtype), layer).agop
+    found = layer_moments(model, inputs, layers=[layer], outputs=outputs, dtype=dtype, ranks=ranks)
+    return _one(found, layer).agop
 
 
 def nfm(model: nn.Module, layer: str) -> Float[Tensor, "into into"]:
@@ -102,25 +111,34 @@ def ptk(
     outputs: Outputs | None = None,
     dtype: torch.dtype | None = None,
     chunk: int | None = None,
+    ranks: Ranks = None,
 ) -> Float[Tensor, "example output other output"]:
     """Pre-activation tangent kernel <d f_c(x_n) / d z, d f_d(x_m) / d z> of the layer's whole output z."""
     rows = probe(inputs)
-    with measuring(model, rows, outputs, _parameters_of(model, layer), dtype) as measurement:
+    names = _parameters_of(model, layer)
+    with joined(ranks) as job, measuring(model, rows, outputs, names, dtype) as measurement:
         prepared = measurement.prepared(rows)
-        step = chunk or prepared.length
+        check_alike(job, measurement, prepared)
+        shares = job.shares(prepared.length)
+        start, stop = shares[job.rank]
+        step = chunk or max(1, stop - start)
 
-        def signals() -> Tensor:
+        def signals() -> Tensor | None:
             blocks = []
-            for start in range(0, prepared.length, step):
-                part = prepared.rows(start, min(start + step, prepared.length))
+            for begin in range(start, stop, step):
+                part = prepared.rows(begin, min(begin + step, stop))
                 pieces = measurement.pieces(part, list(measurement.wanted), every_position=True)
                 blocks.append(torch.cat([f.b.flatten(2) for p in pieces.values() for f in _outers(p)], 2))
-            return torch.cat(blocks)
+            read_alike(job, measurement)
+            return torch.cat(blocks) if blocks else None
 
-        b = measurement.retried(signals)
-        n, c, _ = b.shape
-        flat = b.flatten(0, 1)
-        return (flat @ flat.T).view(n, c, n, c)
+        mine = in_agreement(job, measurement, signals)
+        c, size = next(width for width in job.objects(None if mine is None else mine.shape[1:]) if width)
+        none = torch.zeros(0, c, size, dtype=measurement.dtype, device=measurement.device)
+        b = job.rows(none if mine is None else mine, shares)
+        flat, (n, c, _) = b.flatten(0, 1), b.shape
+        own = flat[start * c : stop * c] @ flat.T
+        return job.rows(own.view(stop - start, c, n, c), shares)
 
 
 @dataclass
@@ -132,32 +150,59 @@ class _Total:
     rows: int = 0
 
 
-def _totals(measurement: Measurement, prepared: Probe, chunk: int | None) -> dict[str, _Total]:
+def _totals(measurement: Measurement, prepared: Probe, chunk: int | None, job: Job) -> dict[str, _Total]:
+    """Over this process's own rows."""
     costs = sampled_costs(measurement, prepared, prepared, "full", True)
     step = chunk or capture_chunk(costs, measurement.dtype, measurement.device)
     totals: dict[str, _Total] = {}
-    for start in range(0, prepared.length, step):
-        part = prepared.rows(start, min(start + step, prepared.length))
+    share = job.shares(prepared.length)[job.rank]
+    for start in range(*share, step):
+        part = prepared.rows(start, min(start + step, share[1]))
         for key, piece in measurement.pieces(part, list(measurement.wanted), every_position=True).items():
             if len(piece.shape) < 2:
                 continue
             for factor in _outers(piece):
                 _add(totals, key, piece, factor)
+    read_alike(job, measurement)
     return totals
 
 
+def _summed(job: Job, totals: dict[str, _Total], device: torch.device) -> dict[str, _Total]:
+    """The sums over all rows; a rank that has none takes its place from those that have."""
+    if job.size == 1:
+        return totals
+    heads = {key: (replace(t.piece, factors=[]), t.flipped, t.rows) for key, t in totals.items()}
+    seen = job.objects(heads)
+    sides = [job.sums({key: getattr(total, side) for key, total in totals.items()}, device) for side in ("out", "into")]
+    summed = {}
+    for key in dict.fromkeys(key for other in seen for key in other):
+        piece, flipped, _ = next(other[key] for other in seen if key in other)
+        rows = sum(other[key][2] for other in seen if key in other)
+        summed[key] = _Total(piece, flipped, sides[0][key], sides[1][key], rows)
+    return summed
+
+
 def _add(totals: dict[str, _Total], key: str, piece: Piece, factor: Outer) -> None:
-    b = factor.b.permute(3, 0, 1, 2, 4).flatten(1, 3)  # group row out
-    a = factor.a.permute(2, 0, 1, 3).flatten(1, 2)
+    n, c, t, groups, q = factor.b.shape
+    a = factor.a.permute(2, 0, 1, 3).flatten(1, 2)  # group row into
+    into, out = a.mT @ a, _output_moment(factor.b)
     if key not in totals:
-        groups, q, p = len(b), b.shape[2], a.shape[2]
-        totals[key] = _Total(piece, factor.flipped, b.new_zeros(groups, q, q), a.new_zeros(groups, p, p))
+        totals[key] = _Total(piece, factor.flipped, torch.zeros_like(out), torch.zeros_like(into))
     total = totals[key]
-    if total.flipped != factor.flipped:  # used both ways (tied): the parameter's own (out, in) reading is kept
-        a, b = b, a
-    total.out += b.mT @ b
-    total.into += a.mT @ a
-    total.rows += b.shape[1]
+    both_ways = total.flipped != factor.flipped  # tied: the parameter's own (out, in) reading is kept
+    total.out += into if both_ways else out
+    total.into += out if both_ways else into
+    total.rows += n * t if both_ways else n * c * t
+
+
+def _output_moment(b: Float[Tensor, "example output position group out"]) -> Float[Tensor, "group out out"]:
+    """sum b b^T; where the outputs share one signal, b = w s, it is (sum w w^T) * (sum s s^T): C times less work."""
+    if b.shape[3] == 1 and (found := shared_signal(b[:, :, :, 0])) is not None:
+        weight, signal = found
+        flat = signal.flatten(0, 1)
+        return ((weight.mT @ weight) * (flat.mT @ flat))[None]
+    rows = b.permute(3, 0, 1, 2, 4).flatten(1, 3)
+    return rows.mT @ rows
 
 
 def _outers(piece: Piece) -> list[Outer]:

@@ -15,7 +15,8 @@ from tangentlens.kernels.memory import free_bytes
 from tangentlens.kernels.ways import Costs
 
 _LEAN = 256 << 20
-_REPEATED = 0.25  # captures done more than once, as a share of all other work
+_TRANSIENT = 64 << 20  # what one capture may take beside what is held; a quarter of that where it is more
+_REPEATED = 0.05  # captures done more than once, as a share of all other work
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,18 @@ class Passes:
     budget: int
 
 
-def chosen_passes(costs: Costs, rows: int, columns: int | None, dtype: torch.dtype, device: torch.device) -> Passes:
-    """The leanest order that does not capture much more than once."""
-    free = free_bytes(device)
+def chosen_passes(
+    costs: Costs, rows: int, columns: int | None, dtype: torch.dtype, device: torch.device, free: int | None = None
+) -> Passes:
+    """The leanest order that does not capture much more than once; `free` where the device's memory is shared."""
+    free = free_bytes(device) if free is None else free
     ceiling = max(free // 4, 1)
     budget = ceiling if device.type == "cuda" else min(_LEAN, ceiling)
     once = rows + (columns or 0)
     needed = costs.multiply_adds + once * costs.capture_multiply_adds
     while True:
-        passes = _within(costs, rows, columns, budget, torch.finfo(dtype).bits // 8)
+        least = budget // 2 if device.type == "cuda" else min(_TRANSIENT, budget // 2)
+        passes = _within(costs, rows, columns, budget, least, torch.finfo(dtype).bits // 8)
         captured = sum(_captured(p, rows, columns) for p in passes)
         if (captured - once) * costs.capture_multiply_adds <= _REPEATED * needed or budget >= ceiling:
             return Passes(tuple(passes), budget)
@@ -55,7 +59,8 @@ def capture_chunk(costs: Costs, dtype: torch.dtype, device: torch.device) -> int
     return max(1, min(1024, int(room / max(item * (2 * sum(costs.raw.values()) + costs.activations), 1))))
 
 
-def _within(costs: Costs, rows: int, columns: int | None, budget: int, item: int) -> list[Pass]:
+def _within(costs: Costs, rows: int, columns: int | None, budget: int, least: int, item: int) -> list[Pass]:
+    """`least` is what a capture may take beside what is held."""
     length = rows + (columns or 0)
     whole = max(rows, columns or 0)
     room = budget // 2
@@ -66,21 +71,21 @@ def _within(costs: Costs, rows: int, columns: int | None, budget: int, item: int
     for name in sorted(kept, key=lambda n: kept[n]):
         if kept[name] * length > room:
             block = max(1, int(room / (2 * kept[name])))
-            passes.append(Pass((name,), min(block, whole), _chunk(costs, [name], room, item)))
+            passes.append(Pass((name,), min(block, whole), _chunk(costs, [name], max(least, room // 4), item)))
             continue
         if together and (held + kept[name]) * length > room:
-            passes.append(Pass(tuple(together), whole, _chunk(costs, together, room, item)))
+            passes.append(Pass(tuple(together), whole, _chunk(costs, together, max(least, held * length / 4), item)))
             together, held = [], 0.0
         together.append(name)
         held += kept[name]
     if together:
-        passes.append(Pass(tuple(together), whole, _chunk(costs, together, room, item)))
+        passes.append(Pass(tuple(together), whole, _chunk(costs, together, max(least, held * length / 4), item)))
     return passes
 
 
-def _chunk(costs: Costs, names: list[str], room: int, item: int) -> int:
-    transient = item * (4 * sum(costs.raw[n] for n in names) + max(costs.kept[n] for n in names) + costs.activations)
-    return max(1, min(1024, int(room / max(transient, 1))))
+def _chunk(costs: Costs, names: list[str], room: float, item: int) -> int:
+    each = item * (2 * sum(costs.raw[n] for n in names) + max(costs.kept[n] for n in names) + costs.activations)
+    return max(1, min(1024, int(room / max(each, 1))))
 
 
 def _captured(one: Pass, rows: int, columns: int | None) -> int:

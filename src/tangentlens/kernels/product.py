@@ -3,13 +3,13 @@
     G = sum_{m, d, t} v[m, d] b[m, d, t] a[m, t]^T     the size of the parameters
     (K v)[n, c] = sum_t b[n, c, t]^T G a[n, t]
 
-Cost per vector N C T (p + q) + N T p q. Gradients are held if they fit beside what is free, captured again for every
-product otherwise.
+Cost per vector 2 N T (C q + p q). Gradients are held if they fit beside what is free, captured again for every product
+otherwise. Over ranks each has its own rows, and G is the one thing they sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -21,10 +21,12 @@ from tangentlens.capture.measuring import Globs, Measurement, measuring
 from tangentlens.capture.outputs import Outputs
 from tangentlens.capture.probe import Inputs, Probe, probe
 from tangentlens.capture.sources import Piece
+from tangentlens.distributed import Job, Ranks, Span, joined
 from tangentlens.errors import BadInput
-from tangentlens.kernels.memory import free_bytes
+from tangentlens.kernels.agreed import check_alike, free_for_each, in_agreement, read_alike
 from tangentlens.kernels.passes import capture_chunk
 from tangentlens.kernels.plan import sampled_costs
+from tangentlens.kernels.ways import Costs
 
 Block = Float[Tensor, "row output vector"]
 Columns = Float[Tensor, "column output vector"]
@@ -51,6 +53,11 @@ class Product:
     other_examples: int
     dtype: torch.dtype
     device: torch.device
+    multiply_adds: float
+    """For one vector."""
+    captures: float
+    """Multiply-adds of capturing gradients anew, in every product unless they are held."""
+    ranks: Ranks
     _step: int
     _hold: bool
     _versions: list[int]
@@ -72,27 +79,35 @@ class Product:
                 "a product belongs to the parameters it was made with, got a model changed since; make a new one"
             )
         block = vectors.to(self.device, self.dtype).reshape(self.other_examples, self.output_count, -1)
-        return self._product(block).reshape(self.shape[0], *vectors.shape[1:])
+        with joined(self.ranks) as job:
+            return self._product(block, job).reshape(self.shape[0], *vectors.shape[1:])
 
     def __repr__(self) -> str:
         rows, columns = self.shape
         how = "gradients held" if self._hold else "captured for every product"
         return f"Product({rows} x {columns} tangent kernel, {self.dtype} on {self.device}, {how})"
 
-    def _product(self, block: Columns) -> Block:
+    def _product(self, block: Columns, job: Job) -> Block:
+        rows, columns = job.shares(self.examples), job.shares(self.other_examples)
+        mine = block[slice(*columns[job.rank])]
         if len(self._held) == 2:
-            return _applied(self._held[True], _carried(self._held[False], block), block)
+            total = job.sums(_carried(self._held[False], mine), self.device)
+            return job.rows(_applied(self._held[True], total, block), rows)
         with measuring(self.model, self.inputs, self.outputs, self.parameters, self.dtype, check=False) as measurement:
-            columns = self.inputs if self.others is None else self.others
+            others = self.inputs if self.others is None else self.others
 
             def once() -> Block:
                 self._held.clear()
-                total = _carried(self._chunks(measurement, columns, rows=False), block)
-                return _applied(self._chunks(measurement, self.inputs, rows=True), total, block)
+                total = _carried(self._chunks(measurement, others, columns[job.rank], rows=False), mine)
+                read_alike(job, measurement)
+                total = job.sums(total, self.device)
+                result = _applied(self._chunks(measurement, self.inputs, rows[job.rank], rows=True), total, block)
+                read_alike(job, measurement)
+                return result
 
-            return measurement.retried(once)
+            return job.rows(in_agreement(job, measurement, once), rows)
 
-    def _chunks(self, measurement: Measurement, inputs: Inputs, rows: bool) -> Iterator[Chunk]:
+    def _chunks(self, measurement: Measurement, inputs: Inputs, share: Span, rows: bool) -> Iterator[Chunk]:
         if rows and self.others is None and False in self._held:
             self._held[True] = self._held[False]
         if rows in self._held:
@@ -100,8 +115,8 @@ class Product:
             return
         prepared: Probe = measurement.prepared(inputs)
         kept = []
-        for start in range(0, prepared.length, self._step):
-            stop = min(start + self._step, prepared.length)
+        for start in range(*share, self._step):
+            stop = min(start + self._step, share[1])
             chunk = stop - start, measurement.pieces(prepared.rows(start, stop), list(measurement.wanted))
             if self._hold:
                 kept.append(chunk)
@@ -125,7 +140,7 @@ def _carried(chunks: Iterable[Chunk], block: Columns) -> dict[str, Tensor]:
 
 
 def _applied(chunks: Iterable[Chunk], total: dict[str, Tensor], block: Columns) -> Block:
-    blocks = []
+    blocks = [block.new_zeros(0, *block.shape[1:])]
     for length, pieces in chunks:
         result = block.new_zeros(length, *block.shape[1:])
         for key in pieces.keys() & total.keys():
@@ -150,20 +165,61 @@ def entk_product(
     parameters: Globs | None = None,
     dtype: torch.dtype | None = None,
     chunk: int | None = None,
+    ranks: Ranks = None,
 ) -> Product:
-    """The full kernel as an operator on blocks of (M C, k) vectors, with `.shape`, `.dtype`, `.device` and `@`."""
+    """The full kernel as an operator on blocks of (M C, k) vectors, with `.shape`, `.dtype`, `.device` and `@`.
+
+    Over `ranks` every process calls with the same vectors and has the whole result.
+    """
     rows = probe(inputs)
     columns = None if others is None else probe(others)
-    with measuring(model, rows, outputs, parameters, dtype) as measurement:
+    with joined(ranks) as job, measuring(model, rows, outputs, parameters, dtype) as measurement:
         prepared = measurement.prepared(rows)
+        check_alike(job, measurement, prepared, None if columns is None else measurement.prepared(columns))
         costs = sampled_costs(measurement, prepared, prepared, "full", True)
         item = torch.finfo(measurement.dtype).bits // 8
-        total = item * sum(costs.raw.values()) * (rows.length + (columns.length if columns is not None else 0))
+        examples = rows.length + (columns.length if columns is not None else 0)
+        held = item * sum(costs.raw.values()) * examples / job.size
         step = chunk or capture_chunk(costs, measurement.dtype, measurement.device)
+        per_vector = _per_example(costs) * (rows.length + (columns or rows).length)
         return Product(
             model, inputs, others, outputs, parameters, costs.outputs, rows.length, (columns or rows).length,
-            measurement.dtype, measurement.device, step, total <= free_bytes(measurement.device) / 4, _versions(model),
+            measurement.dtype, measurement.device, per_vector, costs.capture_multiply_adds * examples, ranks, step,
+            held <= free_for_each(job, measurement.device) / 4, _versions(model),
         )  # fmt: skip
+
+
+Operator = Callable[[Tensor], Tensor]
+
+
+def averaged(product: Product, full: Operator | None = None) -> Operator:
+    """The kernel averaged over outputs as an operator, from the full one's: (1/C) sum_c K[:, c, :, c] v."""
+    c, full = product.output_count, product.__matmul__ if full is None else full
+
+    def apply(vectors: Float[Tensor, "column vector"]) -> Float[Tensor, "row vector"]:
+        total = vectors.new_zeros(product.examples, vectors.shape[1])
+        spread = vectors.new_zeros(product.other_examples, c, vectors.shape[1])
+        for output in range(c):
+            spread.zero_()
+            spread[:, output] = vectors
+            image = full(spread.flatten(0, 1)).view(product.examples, c, -1)
+            total += image[:, output].to(total)
+        return total / c
+
+    return apply
+
+
+def _per_example(costs: Costs) -> float:
+    """Multiply-adds of one vector on one side of the product."""
+    total = 0.0
+    for piece, _ in costs.by_piece.values():
+        for factor in piece.factors:
+            if isinstance(factor, Outer):
+                t, p, c, q = factor.a.shape[1], factor.a.shape[3], factor.b.shape[1], factor.b.shape[4]
+                total += t * factor.a.shape[2] * (c * q + p * q)
+            else:
+                total += factor.values / (len(factor.b) if isinstance(factor, Lookup) else len(factor.gradient))
+    return total
 
 
 def carried(factor: Factor, weights: Block, shape: torch.Size) -> Float[Tensor, "vector ..."]:

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from tangentlens.kernels.stored import StoredKernel
+
 # A dense solver leaves residuals near 1e-15; ten thousand times that already means something went wrong.
 DENSE_TOLERANCE = 1e-10
 
@@ -58,10 +60,10 @@ class Spectrum:
 
 
 def spectrum(
-    kernel: Float[Tensor, "example example"] | Float[Tensor, "example output example output"],
+    kernel: Float[Tensor, "example example"] | Float[Tensor, "example output example output"] | StoredKernel,
     modes: int | None = None,
 ) -> Spectrum:
-    """Exact eigenmodes of a symmetric kernel, in float64; cost n^3 for n rows.
+    """Exact eigenmodes of a symmetric kernel, in float64; cost n^3 for n rows, less for a few modes of one on disk.
 
     A kernel (example, output, example, output) is read with row n*C + c. Nothing is centred, so the first mode of a
     tangent kernel is often the constant one.
@@ -69,6 +71,10 @@ def spectrum(
     >>> spectrum(torch.diag(torch.tensor([1.0, 3.0, 2.0]))).eigenvalues.tolist()
     [3.0, 2.0, 1.0]
     """
+    if isinstance(kernel, StoredKernel):
+        from tangentlens.kernels.stored_spectrum import stored_spectrum  # which needs this file
+
+        return stored_spectrum(kernel, modes)
     matrix = symmetric_matrix(kernel)
     size = len(matrix)
     wanted = size if modes is None else modes

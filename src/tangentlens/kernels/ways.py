@@ -4,22 +4,26 @@ With N examples, C outputs, T positions and a (out = q) x (in = p) matrix:
 
     apart, T = 1     N^2 p + (N C)^2 q                                   no weight sharing: MLPs, heads
     apart, T > 1     N^2 (T^2 p + C T^2 q + C^2 T q)                     one side contracted first
-    formed           N C T p q + (N C)^2 p q                             long sequences or images, small p q
+    formed, sliced   N C T p q + (N C)^2 p q                             long sequences or images, small p q
     separable        N T p q + N^2 (p q + C^2 q)                         the outputs share one signal
-    averaged         N^2 T^2 (p + C q) apart, N C T p q + N^2 C p q formed, N^2 (p q + C q) separable
+    mean over c      N^2 T^2 (p + C q) apart, N C T p q + N^2 C p q formed, N^2 (p q + C q) separable
+    averaged, T = 1  N^2 (p + q)                                         the mean over c, where outputs share one signal
+
+Sliced is formed a few rows of the matrix at a time, where (a, b) take less memory than the gradients they make.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tangentlens.capture.factors import Factor, Formed, Lookup, Outer
 from tangentlens.capture.sources import Piece
-from tangentlens.kernels.separable import separated
+from tangentlens.kernels.separable import averaged, separated
 
 Reduction = Literal["full", "mean"]
-Way = Literal["factored", "contracted", "pairs", "looked up", "separable", "formed"]
+Way = Literal["factored", "contracted", "pairs", "looked up", "separable", "averaged", "formed", "sliced"]
 
 # Small batched products and elementwise passes run this much below the rate of one large product (measured on CPU).
 _BATCHED = 2.0
@@ -81,6 +85,8 @@ def cheapest(piece: Piece, rows: int, columns: int, reduction: Reduction, symmet
     shared = _separable(piece, examples, c, rows, columns, reduction)
     if shared is not None:
         ways.append(shared)
+    if reduction == "mean" and (one := _averaged(piece, rows, columns)) is not None:
+        ways.append(one)
     best = min(ways, key=lambda cost: cost.multiply_adds)
     half = 0.5 if symmetric else 1.0
     return Cost(best.way, best.multiply_adds * half, best.kept)
@@ -90,6 +96,9 @@ def _formed(piece: Piece, examples: int, c: int, rows: int, columns: int, reduct
     size = piece.shape.numel()
     form = sum(_forming(f) for f in piece.factors) / examples * (rows + columns)
     gram = rows * columns * size * (c * c if reduction == "full" else c)
+    apart = sum(f.values for f in piece.factors) / examples
+    if sliceable(piece.factors) and apart < c * size:
+        return Cost("sliced", float(form + gram), float(apart))
     return Cost("formed", float(form + gram), float(c * size))
 
 
@@ -100,6 +109,14 @@ def _separable(piece: Piece, examples: int, c: int, rows: int, columns: int, red
     t, p, q = factor.a.shape[1], factor.a.shape[3], factor.b.shape[4]
     gram = rows * columns * (p * q + (c * c if reduction == "full" else c) * q)
     return Cost("separable", float(gram + (rows + columns) * t * p * q), float(p * q))
+
+
+def _averaged(piece: Piece, rows: int, columns: int) -> Cost | None:
+    factor = piece.factors[0]
+    if len(piece.factors) > 1 or not isinstance(factor, Outer) or len(factor.b) == 1 or averaged(factor) is None:
+        return None
+    p, q = factor.a.shape[3], factor.b.shape[4]
+    return Cost("averaged", float(rows * columns * (p + q)), float(p + q))
 
 
 def _apart(piece: Piece, examples: int, c: int, rows: int, columns: int, reduction: Reduction) -> Cost:
@@ -123,6 +140,11 @@ def _apart(piece: Piece, examples: int, c: int, rows: int, columns: int, reducti
             way = "contracted"
             total += pairs * (t * t * p + _BATCHED * (c * t * t * q + c * c * t * q) + _PER_ENTRY * c * t * q)
     return Cost(way, float(total * len(piece.factors)), float(kept))  # type: ignore[arg-type]
+
+
+def sliceable(factors: Sequence[Factor]) -> bool:
+    """One matrix product or convolution, all of it in one group."""
+    return len(factors) == 1 and isinstance(factors[0], Outer) and factors[0].a.shape[2] == 1
 
 
 def _forming(factor: Factor) -> float:
