@@ -193,4 +193,4 @@ def test_two_processes_of_torchrun_write_one_record(target: str, once: Path) -> 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("runs/joined/report.html") == 1
     alone, together = (open_record(run)["tangent/eigenvalues"].values for run in (once, "runs/joined"))
-    assert np.allclose(alone, together, rtol=1e-6)
+    assert np.abs(alone - together).max() <= 1e-6 * alone.max()  # float32: eigenvalues err on the scale of the largest

@@ -19,7 +19,7 @@ model = torch.nn.Linear(WIDTH, 2)
 def bare(): return model, torch.ones(5, WIDTH)
 def with_targets(): return model, (torch.ones(5, WIDTH), torch.zeros(5))
 def with_dict(): return model, {"input": torch.ones(5, WIDTH)}
-def of_a_pair(): return model, ((torch.ones(5, WIDTH), torch.ones(5, WIDTH)), None)
+def of_a_pair(): return torch.nn.Bilinear(WIDTH, WIDTH, 2), ((torch.ones(5, WIDTH), torch.ones(5, WIDTH)), None)
 def with_outputs(): return model, torch.ones(5, WIDTH), lambda out: out[:, :1]
 def three(): return model, torch.ones(5, WIDTH), "logits"
 def alone(): return model
@@ -110,7 +110,7 @@ def test_a_missing_file_is_exit_status_2(capsys) -> None:
 def test_a_file_that_cannot_be_imported_says_where(tmp_path: Path) -> None:
     path = tmp_path / "half_written.py"
     path.write_text("import torch\nimport no_such_package_at_all\n")
-    with pytest.raises(BadInput, match="failed at line 2: ModuleNotFoundError"):
+    with pytest.raises(BadInput, match="got ModuleNotFoundError: .* at line 2; mend it there"):
         target(f"{path}:build")
 
 

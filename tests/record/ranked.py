@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tangentlens.capture.measuring import Measurement
 from tangentlens.record import Measure, Recorder, Snapshot, every, when
 from tangentlens.record.instruments import training
 from tests.record.runs import NORM, small_model, small_probe
@@ -154,10 +155,41 @@ def sharded_without_a_plain_copy_is_refused(folder: Path) -> dict[str, Any]:
     return {"error": ""}
 
 
+READINGS = (
+    Measure("shared/kernel", ("example", "other"), lambda snapshot: snapshot.entk()),
+    Measure("part/kernel", ("example", "other"), lambda snapshot: snapshot.subset(5).entk()),
+    Measure("layers/kernel", ("layer", "example", "other"), lambda snapshot: snapshot.entk_by_layer()),
+    Measure("maps/*/moment", ("unit", "other"),
+            lambda snapshot: {name: m.input_moment for name, m in snapshot.layer_moments().items()}),
+    Measure("shared/fails", (), failing),
+)  # fmt: skip
+
+
+def measures_are_shared_out(folder: Path) -> dict[str, Any]:
+    """The same record with and without the other rank's help, and how many examples each rank captured."""
+    pieces = Measurement.pieces
+    captured: list[int] = []
+
+    def counted(measurement: Measurement, chunk: Any, *rest: Any, **more: Any) -> Any:
+        captured.append(chunk.length)
+        return pieces(measurement, chunk, *rest, **more)
+
+    counts = []
+    for ranks in (False, True):
+        captured.clear()
+        Measurement.pieces = counted  # type: ignore[method-assign]
+        model = parallel()
+        with Recorder(folder / f"run{int(ranks)}", model, small_probe(), READINGS, every(1), ranks=ranks) as recorder:
+            steps(model, recorder, 2)
+        Measurement.pieces = pieces  # type: ignore[method-assign]
+        counts.append(sum(captured))
+    return {"captured": counts}
+
+
 SCENARIOS: list[Callable[[Path], dict[str, Any]]] = [
     same_weights, only_the_first_rank_measures, a_value_decides_alike, a_failing_measure_stops_nobody,
     strict_stops_every_rank, another_model_is_refused_on_every_rank, different_steps_are_noticed, sharded,
-    sharded_without_a_plain_copy_is_refused,
+    sharded_without_a_plain_copy_is_refused, measures_are_shared_out,
 ]  # fmt: skip
 
 

@@ -141,10 +141,29 @@ def test_weights_of_another_model_are_refused_and_leave_the_model_alone(tmp_path
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
 
 
-def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "step_1.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(BadInput, match="step_1.pt"):
-        load_into(network(), tmp_path / "step_1.pt")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("step_1.pt", lambda whole: b"not a checkpoint"),
+        ("step_1.pt", lambda whole: whole[: len(whole) // 2]),
+        ("step_1.pt", lambda whole: b""),
+        ("step_1.safetensors", lambda whole: b"short"),
+    ],
+    ids=["something else", "cut off", "empty", "safetensors"],
+)
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, name: str, content) -> None:
+    saved(tmp_path, "whole.pt", state=network().state_dict())
+    (tmp_path / name).write_bytes(content((tmp_path / "whole.pt").read_bytes()))
+    with pytest.raises(BadInput, match=f"{name} should be a checkpoint, got a damaged .*; copy or save it again"):
+        load_into(network(), tmp_path / name)
+
+
+def test_a_checkpoint_without_weights_is_refused_by_what_it_holds(tmp_path: Path) -> None:
     saved(tmp_path, "step_2.pt", state={"history": [1, 2]})
     with pytest.raises(BadInput, match="it holds the keys history"):
         load_into(network(), tmp_path / "step_2.pt")
+
+
+def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"--step-pattern is a regular expression with one group, got '\(' "):
+        step_of(Path("final_3.pt"), "(")

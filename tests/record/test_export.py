@@ -41,3 +41,9 @@ def test_netcdf_holds_the_same_groups_and_attributes(tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="writes csv, parquet, netcdf, got 'xlsx'"):
         export_record(recorded(tmp_path / "run", steps=1), format="xlsx")
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(BadInput, match="cannot be written to .*taken: .*; choose another place"):
+        export_record(recorded(tmp_path / "run", steps=1), tmp_path / "taken")

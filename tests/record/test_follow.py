@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,6 +52,16 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:
             return os.mkdir, (str(tmp_path / "sprung"),)
 
     torch.save({"model": small_model().state_dict(), "extra": Trap()}, tmp_path / "step_1.pt")
-    with pytest.raises(BadInput, match="holds Python objects besides tensors"):
+    with pytest.raises(BadInput, match="should hold tensors only, got Python objects .* could run their code"):
         follow_checkpoints(tmp_path / "run", small_model(), small_probe(), tmp_path / "step_1.pt", measures=[NORM])
     assert not (tmp_path / "sprung").exists() and not (tmp_path / "run").exists()
+
+
+def test_without_measures_all_that_apply_are_taken_at_every_checkpoint(tmp_path: Path) -> None:
+    checkpointed(tmp_path / "checkpoints")
+    follow_checkpoints(tmp_path / "run", small_model(), small_probe(), tmp_path / "checkpoints")
+    tree = open_record(tmp_path / "run")
+    assert {"training", "tangent", "forward", "ansatz"} <= set(tree.children)
+    assert tree.attrs["budget"] == "", "no training waits, so no bound on time leaves anything out"
+    for name in ("tangent/trace", "forward/effective_dimension", "ansatz/uncentred"):
+        assert np.isfinite(tree[name].values).all()

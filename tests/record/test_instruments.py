@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import nn
 from tangentlens.capture.probe import probe
 from tangentlens.kernels import entk, layer_moments, spectrum
 from tangentlens.measures.alignment import ansatz_correlation
+from tangentlens.measures.alignment_readings import head_rows, rows_of
 from tangentlens.measures.cooccurrence import cooccurrence
 from tangentlens.measures.families import indicators
 from tangentlens.measures.overlaps import subspace_overlap
@@ -95,6 +97,8 @@ def test_forward_measures_start_from_the_initial_features(tmp_path: Path) -> Non
     assert (attrs["layer"], attrs["features"], attrs["outputs"]) == ("2", 8, 3)
     assert json.loads(data["regime"].attrs["thresholds"])["unmoved_similarity"] == 0.99
     assert set(np.unique(data["regime"])) <= {0, 1, 2}
+    assert (data["richness_low"] < data["richness_high"]).all() and data["richness"].attrs["low"] == "richness_low"
+    assert f"{EXAMPLES} examples for 8 units: too few" in attrs["cautions"]
 
 
 def test_ansatz_measures_are_those_of_the_hidden_layers(tmp_path: Path) -> None:
@@ -111,6 +115,37 @@ def test_ansatz_measures_are_those_of_the_hidden_layers(tmp_path: Path) -> None:
     assert np.allclose(layer["nfm"][-1], (moments.weight.T @ moments.weight).detach(), atol=1e-5)
     assert np.allclose(layer["agop"][-1], moments.agop.detach() / moments.rows, atol=1e-5)
     assert layer["alignment"].dims == ("step", "mode", "feature")
+
+
+class Attentive(nn.Module):
+    """Packed self-attention over an input cut into two tokens, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        tokens = inputs[:, :4].reshape(-1, 2, 2).repeat(1, 1, 2)
+        return self.head(self.attention(tokens, tokens, tokens, need_weights=False)[0].mean(1))
+
+
+def test_every_head_of_a_packed_weight_is_a_layer_of_the_record(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, inputs = Attentive(), torch.randn(EXAMPLES, 4)
+    apart = partial(head_rows, heads=2)
+    measures = ansatz(parts={"*.in_proj_weight": apart}, draws=2)
+    with Recorder(tmp_path / "run", model, inputs, measures, at(0), strict=True) as recorder:
+        recorder.observe(0)
+    data = open_record(tmp_path / "run")["ansatz"].to_dataset()
+    name = "attention.in_proj_weight"
+    heads = [f"{name} {part} {head}" for part in ("query", "key", "value") for head in (0, 1)]
+    assert set(heads) <= set(data["layer"].values.tolist()) and name not in data["layer"].values
+    moments = layer_moments(model.eval(), inputs)[name]
+    weight, kernel = rows_of(moments.weight.detach(), moments.ptk_covariance.detach(), slice(6, 8))
+    expected = ansatz_correlation(weight, kernel).item()
+    assert np.isclose(data["uncentred"].sel(layer=f"{name} key 1")[0], expected, atol=1e-5)
+    with pytest.raises(ValueError, match="matches no layer"):
+        Recorder(tmp_path / "other", model, inputs, ansatz(parts={"none*": apart}), at(0), strict=True).observe(0)
 
 
 def test_token_measures_follow_the_models_own_scores(tmp_path: Path) -> None:

@@ -83,3 +83,18 @@ def test_a_sharded_model_is_measured_through_its_plain_copy(folder: Path) -> Non
 def test_a_sharded_model_without_a_plain_copy_is_refused(folder: Path) -> None:
     for each in seen(folder, "sharded_without_a_plain_copy_is_refused"):
         assert "pass unsharded=, the same model built once more without FSDP" in each["error"]
+
+
+def test_ranks_that_share_the_work_record_what_one_records_alone(folder: Path) -> None:
+    place = folder / "measures_are_shared_out"
+    alone, shared = open_record(place / "run0"), open_record(place / "run1")
+    kernel = shared["shared/kernel"]
+    assert kernel.shape[1] == kernel.shape[2] > 5 == shared["part/kernel"].shape[1]
+    for name in ("shared/kernel", "part/kernel", "layers/kernel"):
+        assert abs(alone[name].values - shared[name].values).max() < 1e-5 * abs(alone[name].values).max()
+    layers = list(shared["maps"].children)
+    moments = [abs(alone[f"maps/{name}/moment"] - shared[f"maps/{name}/moment"]).max() for name in layers]
+    assert layers and max(moments) < 1e-4
+    assert {entry["type"] for entry in errors(shared)} == {"ZeroDivisionError"}
+    first, second = (each["captured"] for each in seen(folder, "measures_are_shared_out"))
+    assert second[0] == 0 and min(first[1], second[1]) > 0 and max(first[1], second[1]) < first[0]

@@ -362,3 +362,16 @@ def test_probe_accuracy_is_missing_where_targets_are_no_classes(tmp_path: Path) 
     recorder.close()
     tree = open_record(tmp_path / "run")
     assert math.isnan(tree["training/probe_accuracy"].values[0]) and tree["training/probe_loss"].values[0] > 0
+
+
+def test_a_run_that_is_gone_on_with_counts_the_time_before(tmp_path: Path) -> None:
+    import time
+
+    slow = Measure("mine/slow", (), lambda snapshot: time.sleep(0.05) or 1.0)
+    recorder = Recorder(tmp_path / "run", small_model(), small_probe(), [slow], every(1))
+    recorder.observe(0)
+    recorder.observe(1)
+    recorder.abandon()
+    again = Recorder(tmp_path / "run", small_model(), small_probe(), [slow], every(1))
+    assert again.clock.spent > 0.1 and again.clock.elapsed > again.clock.spent
+    again.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,7 +11,10 @@ from tangentlens.cli.joined import joined
 from tangentlens.cli.measure import told
 from tangentlens.cli.shown import show
 from tangentlens.cli.target import target
-from tangentlens.record import follow_checkpoints
+from tangentlens.cli.usable import refuse_unusable
+from tangentlens.errors import BadInput
+from tangentlens.record import follow_checkpoints, open_record
+from tangentlens.record.store import exists
 
 
 def run(settings: Follow) -> int:
@@ -18,17 +22,33 @@ def run(settings: Follow) -> int:
     with joined() as rank:
         asked = target(settings.target, settings.device)
         run_folder = settings.record or f"runs/{asked.name}"
+        if rank == 0:  # the others would meet the run that the first one has just begun
+            _refuse_another_commands_run(run_folder)
+        settled = told(asked, run_folder, _kept(settings))
+        refuse_unusable(asked, settled["measures"])
         follow_checkpoints(
             run_folder,
             asked.model,
             (asked.inputs, asked.targets),
             settings.checkpoints,
             step_pattern=settings.step_pattern,
-            **told(asked, run_folder, _kept(settings)),
+            **settled,
         )
         if rank == 0:
             show(run_folder)
     return 0
+
+
+def _refuse_another_commands_run(run_folder: str) -> None:
+    """A run's first step is its network before training, and that of another command is another one."""
+    if not exists(run_folder):
+        return
+    made_by = json.loads(open_record(run_folder).attrs.get("settings") or "{}").get("command", "a training script")
+    if made_by != "follow":
+        raise BadInput(
+            f"expected a new run or one that follow made at {run_folder}, got one made by {made_by}; "
+            "choose another folder with --record"
+        )
 
 
 def resume(kept: dict, run_folder: str) -> int:

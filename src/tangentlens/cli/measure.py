@@ -11,21 +11,24 @@ from tangentlens.cli.commands import Measure
 from tangentlens.cli.joined import joined
 from tangentlens.cli.shown import show
 from tangentlens.cli.target import Target, target
+from tangentlens.cli.usable import refuse_unusable
 from tangentlens.record import Recorder, every
 from tangentlens.record.instruments import applicable
 
 
 def run(settings: Measure) -> int:
-    """Measure the target and write record and report; under torchrun the first process writes them."""
+    """Measure the target and write record and report; under torchrun all processes share the rows, the first writes."""
     with joined() as rank:
         asked = target(settings.target, settings.device)
         run_folder = settings.record or f"runs/{asked.name}"
+        settled = told(asked, run_folder, _kept(settings))
+        refuse_unusable(asked, settled["measures"])
         with Recorder(
             run_folder,
             asked.model,
             (asked.inputs, asked.targets),
             schedule=every(1),
-            **told(asked, run_folder, _kept(settings)),
+            **settled,
         ) as recorder:
             recorder.observe(0)
         if rank == 0:
@@ -47,6 +50,7 @@ def told(asked: Target, run_folder: str, kept: dict) -> dict[str, Any]:
     return {
         "measures": applicable(asked.model, probe(asked.inputs), asked.targets, asked.outputs),
         "outputs": asked.outputs,
+        "ranks": True,  # processes that torchrun started share the rows; one alone has them all
         "title": Path(run_folder).name,
         "settings": kept,
     }

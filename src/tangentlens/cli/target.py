@@ -11,9 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from tangentlens.errors import BadInput
+from tangentlens.capture.probe import probe
+from tangentlens.errors import BadInput, RefusedForMemory, exit_status
+from tangentlens.record.quiet import observed
 
 WANTED = "a target is FILE.py:FUNCTION"
 
@@ -46,9 +49,11 @@ def target(words: str, device: str | None = None) -> Target:
     model, probe, outputs = _parts(_called(build, path, function), words)
     inputs, targets = _inputs_and_targets(probe, words)
     if device is not None:
-        model, inputs, targets = model.to(device), _moved(inputs, device), _moved(targets, device)
+        model, inputs, targets = _on(device, model, inputs, targets)
     # a kernel between two examples exists only where neither depends on its neighbours or on chance
-    return Target(function, model.eval(), inputs, targets, outputs)
+    made = Target(function, model.eval(), inputs, targets, outputs)
+    _refuse_what_does_not_run(made, words)
+    return made
 
 
 def _module(path: Path) -> ModuleType:
@@ -63,7 +68,9 @@ def _module(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise BadInput(f"importing {path} failed{_place(error, path)}: {_named(error)}") from error
+        raise BadInput(
+            f"{path} should import without an error, got {_named(error)}{_place(error, path)}; mend it there"
+        ) from error
     return module
 
 
@@ -103,6 +110,33 @@ def _inputs_and_targets(probe: Any, words: str) -> tuple[Any, Any]:
     )
 
 
+def _on(device: str, model: nn.Module, inputs: Any, targets: Any) -> tuple[nn.Module, Any, Any]:
+    try:
+        return model.to(device), _moved(inputs, device), _moved(targets, device)
+    except (RuntimeError, AssertionError) as error:
+        if exit_status(error) is not None:  # out of memory has a status of its own
+            raise
+        raise BadInput(
+            f"--device is one that torch can use here, got {device!r} ({_first_line(error)}); "
+            "see those there are with: tangentlens doctor"
+        ) from error
+
+
+def _refuse_what_does_not_run(made: Target, words: str) -> None:
+    """A model that does not take its own inputs is a mistake in the target, not here."""
+    few = probe(made.inputs).rows(0, 2)
+    try:
+        with observed(made.model) as model, torch.no_grad():
+            few.call(model)
+    except Exception as error:
+        if exit_status(error) == RefusedForMemory.exit_status:
+            raise
+        raise BadInput(
+            f"the model of {words} should take the inputs beside it, got {_named(error)}; "
+            "return them in the form the model is called with: a tensor, a tuple of its arguments, or a dict of them"
+        ) from error
+
+
 def _moved(value: Any, device: str) -> Any:
     if isinstance(value, Mapping):
         return {name: _moved(item, device) for name, item in value.items()}
@@ -125,7 +159,11 @@ def _kind(value: Any) -> str:
 
 
 def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {_first_line(error)}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _place(error: BaseException, path: Path) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from tangentlens.errors import BadInput
+from tangentlens.errors import BadInput, NonFiniteKernel
 from tangentlens.record.measure import Measure
 
 
@@ -44,6 +46,17 @@ def check_measures(measures: tuple[Measure, ...], targets: Any) -> None:
     wanting = [measure.name for measure in measures if "targets" in measure.needs and targets is None]
     if wanting:
         raise BadInput(f"{', '.join(wanting)} need targets, got a probe without; give probe=(inputs, targets)")
+
+
+def check_finite(outputs: Float[Tensor, "example output"]) -> None:
+    """No inf or nan among the outputs; the message names the first place."""
+    broken = ~torch.isfinite(outputs)
+    if bool(broken.any()):
+        example, output = torch.nonzero(broken)[0].tolist()
+        raise NonFiniteKernel(
+            f"the model's outputs must be finite, got {outputs[example, output].item()} at example {example}, "
+            f"output {output}; look at that example's inputs and at the weights"
+        )
 
 
 def check_single(scalars: Mapping[str, Any]) -> None:

@@ -75,7 +75,7 @@ def step_of(path: Path, pattern: str | None = None) -> int | None:
     (1200, 500)
     """
     if pattern is not None:
-        match = re.search(pattern, str(path))
+        match = _compiled(pattern).search(str(path))
         if match is None or not match.groups() or not (match.group(1) or "").isdigit():
             raise BadInput(f"--step-pattern {pattern!r} finds no number in {path}; its first group should be the step")
         return int(match.group(1))
@@ -86,22 +86,51 @@ def step_of(path: Path, pattern: str | None = None) -> int | None:
     return None
 
 
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise BadInput(
+            f"--step-pattern is a regular expression with one group, got {pattern!r} ({error}); "
+            r"as in 'epoch(\d+)'"
+        ) from error
+
+
 def state_in(file: Path) -> dict[str, Tensor]:
     """The model's state in a checkpoint, read as tensors only: nothing pickled is ever executed."""
     if file.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(file)
+        return _safetensors(file)
     try:
         kept = torch.load(file, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
+        if re.search(r"invalid load key|Unsupported operand|stack underflow|Ran out of input", str(error)):
+            raise _unreadable(file, "not written by torch.save") from error
+        # of torch's long message the name of the object is wanted, and not its advice to load it all the same
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
         raise BadInput(
-            f"{file} holds Python objects besides tensors, which are not loaded because that could run their code; "
-            f"save torch.save(model.state_dict(), ...) instead ({str(error).splitlines()[0]})"
+            f"{file} should hold tensors only, got Python objects{f' ({found[1]})' if found else ''}, which are not "
+            "loaded because that could run their code; save it again with torch.save(model.state_dict(), ...)"
         ) from error
-    except (RuntimeError, EOFError) as error:
-        raise BadInput(f"{file} is not a checkpoint that torch can read: {str(error).splitlines()[0]}") from error
+    except (RuntimeError, EOFError, OSError) as error:
+        raise _unreadable(file, str(error).partition("\n")[0].partition(". ")[0]) from error
     return _state(kept, file)
+
+
+def _safetensors(file: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(file, str(error).partition("\n")[0]) from error
+
+
+def _unreadable(file: Path, found: str) -> BadInput:
+    return BadInput(
+        f"{file} should be a checkpoint, got a damaged or another kind of file ({found}); "
+        "copy or save it again, or leave it out"
+    )
 
 
 def _state(kept: Any, file: Path) -> dict[str, Tensor]:
@@ -131,7 +160,8 @@ def load_into(model: nn.Module, file: Path) -> None:
         if value.shape != wanted[name].shape:
             raise BadInput(
                 f"{file} is of another model: {name} has shape {tuple(value.shape)} there "
-                f"and {tuple(wanted[name].shape)} in the target's model"
+                f"and {tuple(wanted[name].shape)} in the target's model; "
+                "let the target function build the model these weights belong to"
             )
     model.load_state_dict(state, strict=False)  # names and shapes were checked above; tied ones may be left out
 

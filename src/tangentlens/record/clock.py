@@ -8,7 +8,7 @@ from time import perf_counter
 
 @dataclass
 class Clock:
-    """Seconds since recording began, shared out between the training loop and the recorder."""
+    """Seconds since recording began, those of earlier processes included: the training loop's and the recorder's."""
 
     began: float = field(default_factory=perf_counter)
     spent: float = 0.0
@@ -16,20 +16,32 @@ class Clock:
     last: float = field(default_factory=perf_counter)
     """When the training loop got control back from the last recorded step."""
     writing: float = 0.0
+    earlier: float = 0.0
+    """Seconds of the processes that recorded the run before this one."""
+
+    @property
+    def elapsed(self) -> float:
+        return self.earlier + perf_counter() - self.began
 
     @property
     def share(self) -> float:
         """The recorder's share of the run time so far."""
-        return self.spent / max(perf_counter() - self.began, 1e-9)
+        return self.spent / max(self.elapsed, 1e-9)
+
+    @property
+    def trained(self) -> float:
+        """Seconds of the run so far that were the training loop's own."""
+        return self.elapsed - self.spent
 
     def training(self, now: float) -> float:
         """Seconds the loop has trained since the last recorded step."""
         return now - self.last
 
-    def opened(self) -> None:
-        """The run is begun: so far nothing but recording took place."""
+    def opened(self, trained: float, spent: float) -> None:
+        """The run is begun, so far nothing but recording took place; or gone on with, after these seconds."""
         self.last = perf_counter()
-        self.spent = self.last - self.began
+        self.earlier = trained + spent
+        self.spent = spent + self.last - self.began
 
     def book(self, start: float, measured: float) -> None:
         """A recorded step is over: what it took, and what handing it to the disk took."""

@@ -22,6 +22,14 @@ def export_record(run: str | Path, out: str | Path | None = None, format: str = 
     if format not in FORMATS:
         raise BadInput(f"export writes {', '.join(FORMATS)}, got {format!r}; choose one of them")
     tree = open_record(run)
+    try:
+        return _written(run, tree, out, format)
+    except OSError as error:
+        place, reason = out if out is not None else f"beside {run}", error.strerror or error
+        raise BadInput(f"the export cannot be written to {place}: {reason}; choose another place with out=") from error
+
+
+def _written(run: str | Path, tree: xr.DataTree, out: str | Path | None, format: str) -> list[Path]:
     if format == "netcdf":
         file = Path(out) if out is not None else Path(f"{run}.nc")
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,10 @@ from typing import Any
 from torch import nn
 from tqdm import tqdm
 
+from tangentlens.capture.probe import probe as checked_probe
+from tangentlens.record.asked import inputs_and_targets
 from tangentlens.record.checkpoints import checkpoints, load_into
+from tangentlens.record.instruments.applicable import applicable
 from tangentlens.record.recorder import Recorder
 from tangentlens.record.schedule import every
 
@@ -26,11 +29,15 @@ def follow_checkpoints(
     """Record every checkpoint of a folder, glob or list in the order of its step; recorded ones are passed over.
 
     Weights are read as tensors only: nothing pickled is run. The first checkpoint stands for the network before
-    training, and the model is left with the weights of the last. `settings` go to the `Recorder`.
+    training, and the model is left with the weights of the last. `settings` go to the `Recorder`; without measures all
+    that apply are taken at every checkpoint, for no training waits for them.
     """
     given = [files] if isinstance(files, Path | str) else list(files)
     found = checkpoints([Path(file) for file in given], step_pattern)
     load_into(model, next(iter(found.values())))
+    if settings.get("measures") is None:  # named, because those a recorder finds by itself come with a bound on time
+        inputs, targets = inputs_and_targets(probe)
+        settings["measures"] = applicable(model, checked_probe(inputs), targets, settings.get("outputs"))
     with Recorder(run, model, probe, **{"schedule": every(1), "resume": True, **settings}) as recorder:
         left = {step: file for step, file in found.items() if step > max(recorder.steps, default=-1)}
         for step, file in tqdm(left.items(), desc="checkpoints", unit="", disable=None):

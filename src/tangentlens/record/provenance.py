@@ -6,16 +6,17 @@ import hashlib
 import json
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tangentlens.capture.undisturbed import eager
 from tangentlens.errors import DifferentRun
+from tangentlens.kernels.fingerprints import fingerprint, in_words, named_tensors
 
 SCHEMA = "tangentlens record 1"
 PACKAGES = ("tangentlens", "torch", "numpy", "xarray", "zarr", "icechunk")
@@ -49,30 +50,15 @@ def model_fingerprint(model: nn.Module) -> str:
 
 def probe_attributes(inputs: Any, targets: Any) -> dict[str, Any]:
     """Which probe: its sizes in words and the fingerprint of its contents."""
-    tensors = dict(_tensors({"inputs": inputs, "targets": targets}))
-    words = ", ".join(f"{name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in tensors.items())
+    tensors = dict(named_tensors({"inputs": inputs, "targets": targets}))
+    words = in_words(tensors.items())
     examples = next((len(t) for t in tensors.values() if t.ndim), 0)
     return {"probe": words, "probe_fingerprint": probe_fingerprint(inputs, targets), "examples": examples}
 
 
 def probe_fingerprint(inputs: Any, targets: Any) -> str:
     """The bytes of every tensor handed over, with names, shapes and dtypes."""
-    digest = hashlib.sha256()
-    for name, tensor in _tensors({"inputs": inputs, "targets": targets}):
-        digest.update(f"{name}:{tuple(tensor.shape)}:{tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key in value:
-            yield from _tensors(value[key], f"{name}.{key}" if name else str(key))
-    elif isinstance(value, tuple | list):
-        for index, item in enumerate(value):
-            yield from _tensors(item, f"{name}.{index}")
+    return fingerprint(named_tensors({"inputs": inputs, "targets": targets}))
 
 
 def surroundings(seed: int | None) -> dict[str, Any]:

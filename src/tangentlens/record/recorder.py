@@ -22,11 +22,11 @@ from tangentlens.record.logbook import Logbook, Mirror
 from tangentlens.record.measure import Measure
 from tangentlens.record.provenance import model_attributes, probe_attributes, surroundings
 from tangentlens.record.quiet import observed
-from tangentlens.record.ranks import Ranks
+from tangentlens.record.ranks import Asked, Ranks
 from tangentlens.record.reckoning import Reckoning, measured, overhead_rows
 from tangentlens.record.schedule import Moment, Schedule, log_spaced
 from tangentlens.record.sharded import is_sharded, put_together
-from tangentlens.record.snapshot import Beginning, Snapshot
+from tangentlens.record.snapshot import Beginning, Snapshot, take_part
 
 SHARE = 0.1
 """Part of the run time that default instruments may take; chosen measures have no bound unless given one."""
@@ -40,6 +40,8 @@ class Recorder:
     shown is recorded too. A measure that fails is noted in the record with its step and training goes on, unless
     `strict`. `budget` bounds the share of the run time: an instrument too expensive for a step is left out of it, never
     of the first and last. A run that was killed goes on where its record ends; a finished one only with `resume=True`.
+    In a job of many processes the first one measures; with `ranks` all of them share the rows of its kernels and
+    moments.
     Parameters, gradients, modes and random states stay as they are.
     """
 
@@ -60,10 +62,11 @@ class Recorder:
         settings: Mapping[str, Any] | None = None,
         mirrors: Iterable[Mirror] = (),
         unsharded: nn.Module | None = None,
+        ranks: bool = False,
     ) -> None:
         self.run, self.strict = str(run), strict
         self.schedule = schedule if schedule is not None else log_spaced()
-        self.ranks = Ranks()
+        self.ranks, self._shared = Ranks(), ranks
         self._outputs = outputs
         inputs, self.targets = inputs_and_targets(probe)
         self.probe: Probe = checked_probe(inputs)
@@ -87,7 +90,7 @@ class Recorder:
         self._logbook: Logbook | None = None
         asked = {"title": title or Path(self.run).name, "settings": json.dumps(dict(settings or {}), default=str)}
         self.steps: set[int] = set(self.ranks.from_first(lambda: self._open(asked, seed, resume, mirrors)))
-        self.clock.opened()
+        self.clock.opened(*(self._logbook.store.seconds() if self._logbook is not None else (0.0, 0.0)))
 
     def _present(self) -> nn.Module:
         """The module to measure: the training run's own, or the plain copy into which sharded weights are gathered."""
@@ -153,7 +156,7 @@ class Recorder:
         self._recorded = values
         self.model = self._present()
         made: list[Reckoning] = []  # stays on the first rank
-        self.ranks.from_first(lambda: made.append(self._measure(step, values, first, forced)))
+        self.ranks.led(lambda: made.append(self._measure(step, values, first, forced)), self._take_part)
         measured_at = perf_counter()
         for reckoning in made:
             overhead = overhead_rows(self.clock, training, measured_at - start, reckoning)
@@ -175,12 +178,19 @@ class Recorder:
             reckoning.failed(step, "", error)
         return reckoning
 
+    def _take_part(self, asked: Asked) -> None:
+        probe = self.probe if asked.chosen is None else self.probe.chosen(asked.chosen)
+        with observed(self.model) as model:
+            take_part(asked.reading, model, probe, self._outputs, self.ranks.members(model))
+
     def _snapshot(self, step: int, model: nn.Module, values: Mapping[str, float], first: bool) -> Snapshot:
         before = self._beginning
         # an untrained network is its own beginning: one reading serves both
         same = before() if before is not None and first and before.is_still(model) else None
         snapshot = Snapshot(step, same.model if same is not None else model, self.probe, self.targets,
                             outputs=self._outputs, scalars=values, beginning=before)  # fmt: skip
+        if self._shared and self.ranks.size > 1 and self.model is self._live:  # sharded weights are on one rank alone
+            snapshot.crew = lambda reading, chosen: self.ranks.ask(reading, chosen, model)
         return snapshot.shares_readings_of(same) if same is not None else snapshot
 
     @property

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from tangentlens.capture.outputs import Outputs, selected_outputs
 from tangentlens.capture.probe import Probe
+from tangentlens.distributed import Ranks
+from tangentlens.record.asked import check_finite
 
 if TYPE_CHECKING:
     from tangentlens.kernels import Features, LayerMoments
@@ -46,6 +48,8 @@ class Snapshot:
         """Attributes for groups of the record, by group, the run itself under "": what is said beside the numbers."""
         self.chosen: Tensor | None = None
         """Positions of these examples in the whole probe; None when this is the whole probe."""
+        self.crew: Callable[[str, list[int] | None], Ranks] | None = None
+        """Calls the other processes to a reading, where they share the work; None where this one works alone."""
         self._beginning = beginning
         self._readings: dict[Any, Any] = {}
 
@@ -121,6 +125,7 @@ def _subset(snapshot: Snapshot, examples: int, seed: int) -> Snapshot:
     )  # fmt: skip
     part.notes = snapshot.notes
     part.chosen = chosen
+    part.crew = snapshot.crew
     return part
 
 
@@ -133,23 +138,39 @@ def _outputs(snapshot: Snapshot) -> Tensor:
     return torch.cat(rows)
 
 
+def _called(snapshot: Snapshot, reading: str) -> Ranks:
+    """The processes that take part in a reading: all of them, or this one alone."""
+    if snapshot.crew is None:
+        return None
+    return snapshot.crew(reading, None if snapshot.chosen is None else snapshot.chosen.tolist())
+
+
+def take_part(reading: str, model: nn.Module, probe: Probe, outputs: Outputs | None, ranks: Ranks) -> None:
+    """The other processes' side of a reading that the first one asked for."""
+    from tangentlens import kernels
+
+    getattr(kernels, reading)(model, probe.inputs, outputs=outputs, ranks=ranks)
+
+
 def _entk(snapshot: Snapshot) -> Tensor:
     from tangentlens.kernels import entk
 
-    return entk(snapshot.model, snapshot.inputs, outputs=snapshot.select).detach()
+    return entk(snapshot.model, snapshot.inputs, outputs=snapshot.select, ranks=_called(snapshot, "entk")).detach()
 
 
 def _entk_by_layer(snapshot: Snapshot) -> dict[str, Tensor]:
     from tangentlens.kernels import entk_by_layer
 
-    parts = entk_by_layer(snapshot.model, snapshot.inputs, outputs=snapshot.select)
+    ranks = _called(snapshot, "entk_by_layer")
+    parts = entk_by_layer(snapshot.model, snapshot.inputs, outputs=snapshot.select, ranks=ranks)
     return {layer: part.detach() for layer, part in parts.items()}
 
 
 def _layer_moments(snapshot: Snapshot) -> dict[str, LayerMoments]:
     from tangentlens.kernels import layer_moments
 
-    moments = layer_moments(snapshot.model, snapshot.inputs, outputs=snapshot.select)
+    ranks = _called(snapshot, "layer_moments")
+    moments = layer_moments(snapshot.model, snapshot.inputs, outputs=snapshot.select, ranks=ranks)
     # weights are copied: those of the beginning are kept, and the live ones train on
     return {layer: replace(found, weight=found.weight.detach().clone()) for layer, found in moments.items()}
 
@@ -157,6 +178,7 @@ def _layer_moments(snapshot: Snapshot) -> dict[str, LayerMoments]:
 def _features(snapshot: Snapshot) -> Features:
     from tangentlens.kernels import features
 
+    check_finite(snapshot.outputs)
     found = features(snapshot.model, snapshot.inputs, outputs=snapshot.select)
     return replace(found, values=found.values.detach(), outputs=found.outputs.detach())
 

@@ -48,6 +48,8 @@ def exists(run: str | Path) -> bool:
     local = not str(run).startswith("s3://")
     if local and not Path(run).exists():
         return False
+    if local and not Path(run).is_dir():
+        raise BadInput(f"expected the folder of a run at {run}, got a file; give the folder a Recorder wrote")
     if icechunk.Repository.exists(storage_at(run)):
         return True
     if local and any(Path(run).iterdir()):
@@ -139,6 +141,15 @@ class RunStore:
         inside = [path for path, column in self.columns.items() if path.startswith("training/") and not column.rest]
         last = {path.removeprefix("training/"): values_of(array_at(root, path))[-1] for path in inside}
         return {name: float(value) for name, value in last.items() if name != "step"}
+
+    def seconds(self) -> tuple[float, float]:
+        """What the run has taken so far: training, and recording it."""
+        root = zarr.open_group(self.repository.readonly_session(BRANCH).store, mode="r")
+        training, *recording = (
+            float(np.nansum(values_of(array_at(root, path)))) if path in self.columns else 0.0
+            for path in ("overhead/training", "overhead/measuring", "overhead/writing")
+        )
+        return training, sum(recording)
 
     def append(self, *entries: Entry) -> None:
         """More steps, in one commit: all of it is seen or none."""

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 from torch import Tensor
 
 from tangentlens.kernels import LayerMoments
-from tangentlens.measures.alignment_readings import ansatz_readings
+from tangentlens.measures.alignment_readings import ansatz_readings, rows_of
 from tangentlens.measures.alignment_view import alignment_view
 from tangentlens.record.measure import Measure
 from tangentlens.record.snapshot import Snapshot
 
 EXAMPLES, UNITS = 256, 64
 """Examples of the probe, and the largest input side whose matrices are kept whole."""
+DRAWN = 256
+"""Widest smaller side of a layer whose random bases are drawn: each draw is a QR of it."""
 Readings = dict[str, dict[str, Tensor]]
+Parts = Mapping[str, Callable[[int], Mapping[str, slice]]]
 
 
 def ansatz(
     layers: Iterable[str] | None = None,
     *,
+    parts: Parts | None = None,
     examples: int | None = EXAMPLES,
     draws: int = 8,
     units: int = UNITS,
@@ -28,14 +34,16 @@ def ansatz(
     """Measures of the group `ansatz`: per layer the correlations with their nulls, and small layers' matrices.
 
     Without `layers` all hidden linear maps, read-outs left out: under one output they agree whatever was learned.
-    `draws` random bases make the band of the null; without any the analytic null stays. Layers of at most `units`
-    inputs keep their matrices, and with `alignment` the overlaps of their singular vectors with the tangent kernel's
-    eigenvectors (one decomposition of the output side).
+    `parts` reads packed weights part by part, each a layer of its own: globs of layers, and of each the function from
+    its number of rows to named ranges, as in `{"*.in_proj_weight": partial(head_rows, heads=4)}` for attention heads.
+    `draws` random bases make the band of the null; without any, and in layers wider than 256 units on both sides, the
+    analytic null stays. Layers of at most `units` inputs keep their matrices, and with `alignment` the overlaps of
+    their singular vectors with the tangent kernel's eigenvectors (one decomposition of the output side).
     """
-    chosen = None if layers is None else tuple(layers)
+    asked = _Asked(None if layers is None else tuple(layers), tuple((parts or {}).items()))
 
     def readings(snapshot: Snapshot) -> Readings:
-        return snapshot.subset(examples).reading(_readings, chosen, draws)
+        return snapshot.subset(examples).reading(_readings, asked, draws)
 
     def row(name: str, key: str, long_name: str, **attrs: object) -> Measure:
         return Measure(f"ansatz/{name}", ("layer",), lambda s: {k: v[key] for k, v in readings(s).items()},
@@ -71,21 +79,46 @@ def ansatz(
         measures.append(
             Measure(f"ansatz/layers/*/{name}", dims, lambda s, name=name: {  # type: ignore[misc]
                 layer: found[name]
-                for layer, found in s.subset(examples).reading(_matrices, chosen, units, alignment).items()},
+                for layer, found in s.subset(examples).reading(_matrices, asked, units, alignment).items()},
                 attrs={"long_name": names[name], "units": ""})
         )  # fmt: skip
     return measures
 
 
-def _chosen(snapshot: Snapshot, layers: tuple[str, ...] | None) -> dict[str, LayerMoments]:
+@dataclass(frozen=True)
+class _Asked:
+    """Which layers are read, and which of them part by part."""
+
+    layers: tuple[str, ...] | None
+    parts: tuple[tuple[str, Callable[[int], Mapping[str, slice]]], ...]
+
+
+def _chosen(snapshot: Snapshot, asked: _Asked) -> dict[str, LayerMoments]:
     moments = snapshot.layer_moments()
-    if layers is not None:
-        missing = [layer for layer in layers if layer not in moments]
+    if asked.layers is not None:
+        missing = [layer for layer in asked.layers if layer not in moments]
         if missing:
             raise ValueError(f"no linear map named {', '.join(missing)}; the model has {', '.join(moments)}")
-        return {layer: moments[layer] for layer in layers}
-    head = snapshot.reading(_head)
-    return {name: found for name, found in moments.items() if name != head} or moments
+        chosen = {layer: moments[layer] for layer in asked.layers}
+    else:
+        head = snapshot.reading(_head)
+        chosen = {name: found for name, found in moments.items() if name != head} or moments
+    for glob, _ in asked.parts:
+        if not any(fnmatchcase(layer, glob) for layer in chosen):
+            raise ValueError(f"parts are given of {glob!r}, which matches no layer; the layers are {', '.join(chosen)}")
+    return {name: part for layer, found in chosen.items() for name, part in _taken_apart(layer, found, asked).items()}
+
+
+def _taken_apart(layer: str, moments: LayerMoments, asked: _Asked) -> dict[str, LayerMoments]:
+    """A packed layer's parts by the first glob that matches it; any other layer whole."""
+    for glob, ranges in asked.parts:
+        if fnmatchcase(layer, glob):
+            parts = {}
+            for part, rows in ranges(len(moments.weight)).items():
+                weight, kernel = rows_of(moments.weight, moments.ptk_covariance, rows)
+                parts[f"{layer} {part}"] = replace(moments, weight=weight, ptk_covariance=kernel)
+            return parts
+    return {layer: moments}
 
 
 def _head(snapshot: Snapshot) -> str | None:
@@ -95,21 +128,25 @@ def _head(snapshot: Snapshot) -> str | None:
         return None  # no head to be found: every map is hidden
 
 
-def _readings(snapshot: Snapshot, layers: tuple[str, ...] | None, draws: int) -> Readings:
-    before = snapshot.beginning.layer_moments()
+def _readings(snapshot: Snapshot, asked: _Asked, draws: int) -> Readings:
+    beginning = snapshot.beginning.layer_moments()
+    before = {
+        part: found for name, whole in beginning.items() for part, found in _taken_apart(name, whole, asked).items()
+    }
     found: Readings = {}
-    for layer, now in _chosen(snapshot, layers).items():
+    for layer, now in _chosen(snapshot, asked).items():
         start = before[layer]
         kernel, initial = now.ptk_covariance.double(), start.ptk_covariance.double()
-        readings = ansatz_readings(now.weight, start.weight, kernel, draws=draws)
+        drawn = draws if min(now.weight.shape) <= DRAWN else 0
+        readings = ansatz_readings(now.weight, start.weight, kernel, draws=drawn)
         readings["ptk_drift"] = 1 - (kernel * initial).sum() / (kernel.norm() * initial.norm())
         found[layer] = readings
     return found
 
 
-def _matrices(snapshot: Snapshot, layers: tuple[str, ...] | None, units: int, alignment: bool) -> Readings:
+def _matrices(snapshot: Snapshot, asked: _Asked, units: int, alignment: bool) -> Readings:
     found: Readings = {}
-    for layer, now in _chosen(snapshot, layers).items():
+    for layer, now in _chosen(snapshot, asked).items():
         weight = now.weight
         if weight.shape[1] <= units:
             found[layer] = {"nfm": now.nfm.float(), "agop": now.agop.float() / now.rows}

@@ -32,7 +32,7 @@ def applicable(model: nn.Module, probe: Probe, targets: Tensor | None, outputs: 
     trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     examples = min(EXAMPLES, probe.length, int(OPERATIONS / max(1, 6 * trainable * count)))
     if trainable and examples >= min(LEAST_EXAMPLES, probe.length):
-        measures += tangent(examples=examples, labels=_few_classes(targets)) + ansatz(examples=examples, draws=0)
+        measures += tangent(examples=examples, labels=_few_classes(targets)) + ansatz(examples=examples)
     return measures
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tangentlens.measures.forward_moments import ForwardMoments, forward_moments
 from tangentlens.measures.forward_reading import ForwardReading, forward_reading
+from tangentlens.measures.jackknife import Interval, jackknife
 from tangentlens.measures.regimes import RegimeThresholds
 from tangentlens.measures.richness import richness
 from tangentlens.record.measure import Measure
@@ -20,6 +21,9 @@ from tangentlens.record.snapshot import Snapshot
 
 REGIMES = ("coefficient learning", "minimal feature", "extended feature")
 MODES = 128
+GROUPS = 10
+# the interval holds the moments of every group at once: 90 MB at this width
+INTERVAL_UNITS = 1024
 
 
 def forward(targets: bool = True, *, examples: int | None = None, modes: int = MODES) -> list[Measure]:
@@ -40,6 +44,10 @@ def forward(targets: bool = True, *, examples: int | None = None, modes: int = M
         return Measure(f"forward/{name}", ("mode",), lambda s: _curve(value(reading(s)), modes), needs=needs,
                        attrs={"long_name": long_name, "units": "", **attrs})  # fmt: skip
 
+    def bound(name: str, value: Callable[[Interval], float], long_name: str) -> Measure:
+        return Measure(f"forward/{name}", (), lambda s: _bound(s.subset(examples).reading(_interval), value),
+                       attrs={"long_name": long_name, "units": ""})  # fmt: skip
+
     needs = frozenset({"initial"}) | (frozenset({"targets"}) if targets else frozenset())
     unit = {"bounds": [0.0, 1.0]}
     measures = [
@@ -51,7 +59,10 @@ def forward(targets: bool = True, *, examples: int | None = None, modes: int = M
         number("effective_dimension", lambda r: r.eigenvalue_dimension, "effective dimension of the eigenvalues"),
         number("effective_dimension_utilisation", lambda r: r.utilisation_dimension, "the same of the utilisation"),
         number("richness", lambda r: r.paper.distance, "D_LR: 0 rich, 1 lazy", **unit, initial="richness_initial",
-               null="richness_isotropic", chance="richness_random_head", question="How rich were the dynamics?"),
+               null="richness_isotropic", chance="richness_random_head", low="richness_low", high="richness_high",
+               question="How rich were the dynamics?"),
+        bound("richness_low", lambda interval: interval.low, "D_LR without its bias, 95 % interval, lower end"),
+        bound("richness_high", lambda interval: interval.high, "D_LR without its bias, 95 % interval, upper end"),
         number("richness_robust", lambda r: r.robust.distance, "D_LR without offsets and faint directions", **unit,
                initial="richness_initial", null="richness_isotropic", chance="richness_random_head"),
         number("richness_initial", lambda r: r.initial, "D_LR of the initial network", **unit),
@@ -89,7 +100,22 @@ def _moments(snapshot: Snapshot) -> ForwardMoments:
 
 def _reading(snapshot: Snapshot) -> ForwardReading:
     initial = snapshot.beginning.reading(_literal_richness)
-    return forward_reading(snapshot.reading(_moments), initial=initial)
+    found = forward_reading(snapshot.reading(_moments), initial=initial)
+    snapshot.notes.setdefault("forward", {})["cautions"] = "; ".join(found.cautions)
+    return found
+
+
+def _interval(snapshot: Snapshot) -> Interval | None:
+    """By leaving out a tenth of the examples at a time; None where they are too few or the features too wide."""
+    found = snapshot.features()
+    if len(found.values) < 2 * GROUPS or found.values.shape[1] > INTERVAL_UNITS:
+        return None
+    groups = [forward_moments(found.values[g::GROUPS], found.outputs[g::GROUPS]) for g in range(GROUPS)]
+    return jackknife(groups, lambda part: richness(part, "paper").distance)
+
+
+def _bound(interval: Interval | None, value: Callable[[Interval], float]) -> float:
+    return math.nan if interval is None else value(interval)
 
 
 def _literal_richness(snapshot: Snapshot) -> float:

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentlens.kernels.token_scores import Encode, label_scores
+from tangentlens.errors import BadInput
+from tangentlens.kernels.token_scores import Encode, Phrase, label_scores
 from tangentlens.measures.bias import asymmetry_index
 from tangentlens.measures.cooccurrence import Cooccurrence, polarity_lists
 from tangentlens.record.measure import Measure
@@ -27,11 +28,17 @@ def tokens(
     """Measures of the group `tokens`: the score each word gives each label, read through the model's own forward.
 
     With `counts` (of the training corpus) also how scores follow co-occurrence and, for two labels, sign accuracy and
-    bias; `polarity` are the thresholds of `polarity_lists`.
+    bias; `polarity` are the thresholds of `polarity_lists`. The one logit of a model of two classes is shared out
+    between its labels, minus half and plus half.
     """
+    if not words:
+        raise BadInput("expected at least one word to score, got none")
+    if labels is not None and counts is not None and len(labels) != len(counts.labels):
+        raise BadInput(f"labels= names {list(labels)}, the corpus was counted by {list(counts.labels)}; name the same")
+    known = labels if labels is not None else None if counts is None else counts.labels
 
     def scores(snapshot: Snapshot) -> Float[Tensor, "token label"]:
-        return snapshot.reading(_scores, tuple(words), _Held(encode))
+        return word_scores(snapshot, tuple(words), encode, known)
 
     coords: dict[str, Any] = {"token": list(words)}
     if labels is not None:
@@ -58,6 +65,14 @@ def tokens(
     return [_label_scores(scores, coords), *measures]
 
 
+def word_scores(
+    snapshot: Snapshot, phrases: tuple[Phrase, ...], encode: Encode | None, labels: Sequence[Any] | None
+) -> Float[Tensor, "phrase label"]:
+    """Scores less their mean over labels, read once a step whoever asks; `labels` are checked against the outputs."""
+    found: Tensor = snapshot.reading(_scores, phrases, _Held(encode))
+    return found if labels is None else _one_per_label(found, labels)
+
+
 def _label_scores(scores: Any, coords: Mapping[str, Any]) -> Measure:
     attrs = {"long_name": "score of the word for the label", "units": "", "question": "What does each word decide?"}
     return Measure("tokens/label_scores", ("token", "label"), scores, coords, attrs)
@@ -66,7 +81,7 @@ def _label_scores(scores: Any, coords: Mapping[str, Any]) -> Measure:
 def _of_two_labels(scores: Any, positive: Tensor, negative: Tensor) -> list[Measure]:
     def lean(snapshot: Snapshot, rows: Tensor) -> Tensor:
         found = scores(snapshot)[rows]
-        return found[:, -1] - (found[:, 0] if found.shape[1] > 1 else 0)
+        return found[:, 1] - found[:, 0]
 
     def right(snapshot: Snapshot) -> Tensor:
         return torch.cat([lean(snapshot, positive) > 0, lean(snapshot, negative) < 0]).double().mean()
@@ -84,7 +99,7 @@ def _of_two_labels(scores: Any, positive: Tensor, negative: Tensor) -> list[Meas
 class _Held:
     """An encoding as part of a reading's key: by identity, for a mapping has no hash."""
 
-    def __init__(self, encode: Encode) -> None:
+    def __init__(self, encode: Encode | None) -> None:
         self.encode = encode
 
     def __eq__(self, other: object) -> bool:
@@ -94,19 +109,26 @@ class _Held:
         return id(self.encode)
 
 
-def _scores(snapshot: Snapshot, words: tuple[str, ...], held: _Held) -> Tensor:
-    found = label_scores(snapshot.model, list(words), encode=held.encode, outputs=snapshot.select).detach().cpu()
+def _scores(snapshot: Snapshot, phrases: tuple[Phrase, ...], held: _Held) -> Tensor:
+    found = label_scores(snapshot.model, list(phrases), encode=held.encode, outputs=snapshot.select).detach().cpu()
     return found - found.mean(1, keepdim=True) if found.shape[1] > 1 else found
 
 
-def _rank_correlations(scores: Float[Tensor, "token label"], counts: Float[Tensor, "token label"]) -> Tensor:
-    """Spearman's, per label, of scores and counts less their means over labels: a word met everywhere decides nothing.
+def _one_per_label(scores: Float[Tensor, "token output"], labels: Sequence[Any]) -> Float[Tensor, "token label"]:
+    outputs = scores.shape[1]
+    if outputs == 1 and len(labels) == 2:
+        return torch.cat([-scores / 2, scores / 2], 1)  # softmax of these is the sigmoid of the logit
+    if outputs != len(labels):
+        raise BadInput(
+            f"the model has {outputs} output{'s' * (outputs > 1)} and there are {len(labels)} labels, {list(labels)}; "
+            "name one label per output, or choose the outputs"
+        )
+    return scores
 
-    A model with one output is compared with the difference of its two labels.
-    """
-    one_output = scores.shape[1] == 1 and counts.shape[1] == 2
-    counts = counts[:, 1:] - counts[:, :1] if one_output else counts - counts.mean(1, keepdim=True)
-    ranks = [_ranks(table.double()) for table in (scores, counts)]
+
+def _rank_correlations(scores: Float[Tensor, "token label"], counts: Float[Tensor, "token label"]) -> Tensor:
+    """Spearman's, per label; both less their means over labels, for a word met everywhere decides nothing."""
+    ranks = [_ranks(table.double()) for table in (scores, counts - counts.mean(1, keepdim=True))]
     left, right = (table - table.mean(0) for table in ranks)
     return (left * right).sum(0) / (left.norm(dim=0) * right.norm(dim=0))
 
