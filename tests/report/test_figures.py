@@ -12,6 +12,7 @@ from tangentlens.report.figures.decay import decay
 from tangentlens.report.figures.maps import step_map
 from tangentlens.report.figures.steps import FRAMES, NUMBERS, slider_positions, step_axis, thinned, thinned_modes
 from tangentlens.report.sections import ansatz, forward, tangent, tokens
+from tangentlens.report.sections.facets import share_range
 from tests.report.records import BLOCK, STEPS, record
 
 
@@ -101,7 +102,7 @@ def test_the_ansatz_is_drawn_beside_its_null_in_every_layer() -> None:
     assert list(panel.figures) == ["net.0", "net.2", "head"]
     for figure in panel.figures.values():
         names = [trace.name for trace in figure.data]
-        assert {"UC", "C", "UC by chance", "C by chance"} <= set(names)
+        assert {"the weights (UC)", "their change (C)", "UC by chance", "C by chance"} <= set(names)
 
 
 def test_weights_and_sensitivity_share_one_scale() -> None:
@@ -148,3 +149,31 @@ def test_every_figure_of_every_section_is_coloured_for_colour_blind_readers() ->
 def test_the_steps_of_the_record_are_the_steps_of_its_slider() -> None:
     figure = tangent.section({"run": record()}).panels[0].figures["run"]
     assert [int(frame.name) for frame in figure.frames] == STEPS.tolist()
+
+
+def test_a_logarithm_over_few_decades_has_ticks_between_its_powers() -> None:
+    axis = curves({"loss": line([0.035, 0.02, 0.007], [0, 5, 9])}, y="loss", log=True).layout.yaxis
+    assert {0.01, 0.02, 0.05} <= set(axis.tickvals) and "0.02" in axis.ticktext
+    wide = curves({"loss": line([1.0, 1e-5], [0, 9])}, y="loss", log=True).layout.yaxis
+    assert wide.tickvals is None and wide.dtick == 1
+
+
+def test_a_logarithm_leaves_out_what_it_has_no_place_for() -> None:
+    (trace,) = curves({"a": line([0.0, 0.1, 1.0], [0, 1, 2])}, y="a", log=True).data
+    assert np.isnan(trace.y[0]) and trace.y[2] == 1.0
+
+
+def test_a_range_of_shares_ends_where_all_runs_do() -> None:
+    tree = record()
+    assert share_range({"a": tree}, "tangent/kernel_drift") == pytest.approx((-0.03, 1.03))
+    low = record(rich=False)
+    assert share_range({"a": low}, "tangent/kernel_drift") == pytest.approx((-0.0015, 0.0515))
+    assert share_range({"a": low, "b": tree}, "tangent/kernel_drift") == pytest.approx((-0.03, 1.03))
+
+
+def test_blocks_no_step_has_are_not_drawn() -> None:
+    tree = record()
+    seen = int(np.isfinite(tree["tangent"]["overlap"].values).any(axis=(0, 2)).sum())
+    panel = next(panel for panel in tangent.section({"run": tree}).panels if panel.name == "blocks")
+    assert list(panel.figures["run"].data[0].x) == [f"block {i + 1}" for i in range(seen)]
+    assert any("%" in str(cell) for cell in panel.table.rows[0])

@@ -63,6 +63,18 @@ def test_an_exported_netcdf_file_is_read(tmp_path: Path) -> None:
     assert open_run(tmp_path / "run.nc").tree["training"]["loss"].values.tolist() == [1.0, 0.5]
 
 
+def test_a_file_that_is_no_run_is_refused_with_what_was_expected(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(ValueError, match="expected a recorded run.*got.*notes.txt.*give the folder"):
+        open_run(tmp_path / "notes.txt")
+
+
+def test_a_page_that_cannot_be_written_says_where(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(OSError, match="the page cannot be written to .*taken/r.html: .*; name another place"):
+        write_report(record(steps=FEW), tmp_path / "taken" / "r.html")
+
+
 def test_a_folder_that_is_no_run_is_refused_with_what_was_expected(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(ValueError, match="expected a recorded run.*got.*give the folder"):

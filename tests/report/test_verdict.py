@@ -176,3 +176,15 @@ def test_any_instrument_may_be_missing_or_the_only_one(group: str) -> None:
 def test_a_verdict_prints_as_a_few_lines_of_text() -> None:
     lines = str(verdict(record())).splitlines()
     assert 5 <= len(lines) <= 20 and max(map(len, lines)) <= 118
+
+
+def test_one_recorded_state_says_nothing_about_training() -> None:
+    for rich in (True, False):
+        alone = record(steps=np.array([500]), rich=rich)
+        said = verdict(alone)
+        assert not {"rich", "lazy", "grokked", "learned"} & set(said.sentence.lower().replace(";", " ").split())
+        assert "Dynamics" not in {evidence.about for evidence in said.evidence}
+        assert "it takes a state before and one after" in part(alone, "Caution").rests_on
+    carried = part(record(steps=np.array([500])), "Features").words
+    assert carried.startswith("the tangent kernel carries features of") and "before training" not in carried
+    assert part(record(steps=np.array([500])), "Learning").words == "right on 100 % of the test set"

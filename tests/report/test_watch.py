@@ -173,3 +173,9 @@ def test_the_terminal_shows_progress_and_ends_with_the_verdict(tmp_path: Path) -
     watch_text(repository(tmp_path / "run", record(steps=STEPS)), say=said.append)
     lines = "\n".join(said).splitlines()
     assert "finished" in lines[0] and "step 120 of 120" in lines[0] and any("Features" in line for line in lines)
+
+
+def test_a_port_that_is_taken_or_is_none_is_refused(live: LivePage) -> None:
+    for port in (live.server_port, 99_999):
+        with pytest.raises(ValueError, match=f"needs a free port of this machine, got {port} .*; give another, or 0"):
+            LivePage(live.run, port)

@@ -10,6 +10,7 @@ from tangentlens.report.figures.curves import curves
 from tangentlens.report.labelled import axis_label, bounds, last, variable
 from tangentlens.report.section import Panel, Section, Table
 from tangentlens.report.sections.facets import step_table
+from tangentlens.report.words import percent
 
 HEADLINES = {
     "training/test_accuracy": "Test accuracy",
@@ -61,7 +62,7 @@ def _overlaid(trees: Mapping[str, xr.DataTree], path: str, title: str) -> Panel 
         "One line a run.",
         "Runs with another probe, width or number of classes are not on one scale even where the axis is.",
         "Each run's own references are in its section below.",
-        step_table({run: {title: line} for run, line in lines.items()}),
+        step_table({run: {title: line} for run, line in lines.items()}, share=share),
     )
 
 
@@ -71,5 +72,5 @@ def _ends(trees: Mapping[str, xr.DataTree]) -> Table:
     for path, title in HEADLINES.items():
         values = [last(variable(tree, path)) for tree in trees.values()]
         if any(value == value for value in values):
-            rows.append((title, *values))
+            rows.append((title, *(map(percent, values) if "accuracy" in path else values)))
     return Table(("at the last step", *trees), tuple(rows))

@@ -13,6 +13,7 @@ from typing import Literal
 import xarray as xr
 
 from tangentlens.report.blocks import carried_families
+from tangentlens.report.facts import recorded_steps
 from tangentlens.report.labelled import last, reference, variable
 from tangentlens.report.sections.regime import regime_name
 from tangentlens.report.words import is_number, listed, number
@@ -33,7 +34,9 @@ class Sign:
 
 
 def signs_of_richness(tree: xr.DataTree) -> list[Sign]:
-    """Everything the record holds about richness, the feature map first."""
+    """Everything the record holds about richness, the feature map first; nothing where one step was recorded."""
+    if len(recorded_steps(tree)) < 2:
+        return []
     return [sign for sign in (_feature_map(tree), _kernel(tree), _features(tree), _regime(tree)) if sign]
 
 
@@ -58,11 +61,11 @@ def _feature_map(tree: xr.DataTree) -> Sign | None:
     says: Literal["rich", "lazy", ""] = (
         "rich" if value <= RICH * start else "lazy" if value > LAZY * start and stayed else ""
     )
-    beside += f"; the features' alignment with the initial ones {number(kept)}" if is_number(kept) else ""
+    moved = f"; the features' alignment with the initial ones {number(kept)}" if is_number(kept) else ""
     return Sign(
         "the last layer's features",
         says,
-        f"D_LR {number(value)} against {number(start)} before training{beside}",
+        f"D_LR {number(value)} against {number(start)} before training{beside} (0 is rich, 1 lazy){moved}",
         f"D_LR is rich up to {RICH:g} of its level before training, and lazy above {LAZY:g} of it where the features "
         f"stayed (alignment with the initial ones at least {KEPT:g}, if it was recorded)",
     )

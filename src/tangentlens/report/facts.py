@@ -91,5 +91,6 @@ def _when(tree: xr.DataTree) -> str:
 
 def _settings(settings: Any) -> str:
     if isinstance(settings, dict):
-        return ", ".join(f"{name} = {number(value) if is_number(value) else value}" for name, value in settings.items())
+        told = {name: value for name, value in settings.items() if value is not None}
+        return ", ".join(f"{name} = {number(value) if is_number(value) else value}" for name, value in told.items())
     return "" if settings in (None, "null") else str(settings)

@@ -31,12 +31,26 @@ def open_run(source: str | Path | xr.DataTree) -> Run:
     if not path.exists():
         raise ValueError(f"a report needs a recorded run, got {path}, which does not exist; give the folder of a run")
     if path.is_file():
-        tree, version = xr.open_datatree(path), str(path.stat().st_mtime_ns)
+        tree, version = _open_file(path), str(path.stat().st_mtime_ns)
     elif (path / "zarr.json").exists():
         tree, version = _open_groups(str(path)), ""
     else:
         tree, version = _open_icechunk(str(path))
     return Run(str(tree.attrs.get("title") or path.resolve().name), tree, version)
+
+
+def _open_file(path: Path) -> xr.DataTree:
+    try:
+        return xr.open_datatree(path)
+    except (ValueError, OSError) as error:  # xarray's own message lists what it tried to read it with
+        raise _no_run(path) from error
+
+
+def _no_run(place: str | Path) -> ValueError:
+    return ValueError(
+        f"expected a recorded run (an Icechunk repository, a zarr folder or a netCDF file), got {place}, "
+        "which is none of them; give the folder the recorder wrote"
+    )
 
 
 def _open_icechunk(place: str) -> tuple[xr.DataTree, str]:
@@ -52,10 +66,7 @@ def _open_icechunk(place: str) -> tuple[xr.DataTree, str]:
     try:
         session = icechunk.Repository.open(storage).readonly_session("main")
     except icechunk.IcechunkError as error:
-        raise ValueError(
-            f"expected a recorded run (an Icechunk repository, a zarr folder or a netCDF file), got {place}, "
-            f"which is none of them; give the folder the recorder wrote"
-        ) from error
+        raise _no_run(place) from error
     return _open_groups(session.store), str(session.snapshot_id)
 
 

@@ -68,11 +68,15 @@ def write_report(runs: Sequence[str | Path | xr.DataTree] | str | Path | xr.Data
     """Write the report of one run, or of several side by side, as one HTML file; returns its path."""
     file = Path(path)
     parts = page_parts(open_runs(runs))
-    file.parent.mkdir(parents=True, exist_ok=True)
     text = html(parts, STATIC_POLICY, scripts=("page.js",))
     draft = file.with_name(f".{file.name}.writing")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(file)  # a browser that reloads meanwhile sees the old page or the new one
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(file)  # a browser that reloads meanwhile sees the old page or the new one
+    except OSError as error:
+        reason = error.strerror or error
+        raise OSError(f"the page cannot be written to {file}: {reason}; name another place for it") from error
     return file
 
 

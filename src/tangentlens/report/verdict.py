@@ -15,6 +15,7 @@ import xarray as xr
 
 from tangentlens.report.blocks import CARRIED, Carried, carried_families
 from tangentlens.report.dynamics import STILL, rich_or_lazy, signs_of_richness
+from tangentlens.report.facts import recorded_steps
 from tangentlens.report.labelled import errors, first_step, last, reference, steps_of, variable
 from tangentlens.report.sections.ansatz import correlation_rows
 from tangentlens.report.words import is_number, listed, number, percent
@@ -54,7 +55,7 @@ def verdict(tree: xr.DataTree) -> Verdict:
     """What a record says its network learned, when and where."""
     readers: tuple[Callable[[xr.DataTree], Evidence | None], ...] = (_dynamics, _learning, _features, _weights, _tokens)
     evidence = tuple(part for reader in readers if (part := reader(tree)))
-    cautions = tuple(part for part in (_failures(tree), _unfinished(tree)) if part)
+    cautions = tuple(part for part in (_one_state(tree), _failures(tree), _unfinished(tree)) if part)
     words = [part.words for part in evidence if part.words]
     sentence = "; ".join(words) if words else "too little was recorded for a verdict"
     return Verdict(sentence[0].upper() + sentence[1:] + ".", evidence + cautions)
@@ -72,6 +73,9 @@ def _learning(tree: xr.DataTree) -> Evidence | None:
     train, test = variable(tree, "training/train_accuracy"), variable(tree, "training/test_accuracy")
     if test is None:
         return _learning_from_probe(tree)
+    if _is_one_state(tree):
+        words = f"right on {percent(last(test))} of the test set"
+        return Evidence("Learning", words, f"{words} at step {steps_of(test)[-1]:,}")
     fits, general = first_step(train, LEARNED), first_step(test, LEARNED)
     numbers = f"test accuracy {percent(last(test))} at the last step"
     if train is not None:
@@ -127,6 +131,20 @@ def _features(tree: xr.DataTree) -> Evidence | None:
     given = [one for one in found if one.from_the_start and one.since is not None]
     learned = [one for one in found if one.since is not None and not one.from_the_start]
     missing = [one for one in found if one.since is None]
+    parts = _carried_now(given) if _is_one_state(tree) else _since_when(learned, given)
+    if missing and not parts:
+        parts.append(f"none of the named features ({listed(one.family for one in missing)}) is carried")
+    elif missing:
+        parts.append(f"{listed(one.family for one in missing)} {'is' if len(missing) == 1 else 'are'} not carried")
+    rule = f"a family is carried by a block that holds at least {percent(CARRIED)} of what chance leaves over"
+    return Evidence("Features", ", ".join(parts), "; ".join(map(_numbers, found)), rule, holds=bool(learned or given))
+
+
+def _carried_now(given: list[Carried]) -> list[str]:
+    return [f"the tangent kernel carries features of {listed(one.family for one in given)}"] if given else []
+
+
+def _since_when(learned: list[Carried], given: list[Carried]) -> list[str]:
     parts = []
     for step in sorted({one.since for one in learned if one.since is not None}):
         parts.append(
@@ -137,17 +155,13 @@ def _features(tree: xr.DataTree) -> Evidence | None:
         start = steps_of(given[0].excess)[0]
         when = "before training" if start == 0 else f"already at step {start:,}, the first recorded"
         parts.append(f"{subject} of {listed(one.family for one in given)} were there {when}")
-    if missing and not parts:
-        parts.append(f"none of the named features ({listed(one.family for one in missing)}) is carried")
-    elif missing:
-        parts.append(f"{listed(one.family for one in missing)} {'is' if len(missing) == 1 else 'are'} not carried")
-    rule = f"a family is carried by a block that holds at least {percent(CARRIED)} of what chance leaves over"
-    return Evidence("Features", ", ".join(parts), "; ".join(map(_numbers, found)), rule, holds=bool(learned or given))
+    return parts
 
 
 def _numbers(one: Carried) -> str:
     held, chance = percent(one.overlap.values[-1]), percent(one.chance.values[-1])
-    return f"{one.family} {held} in block {int(one.block.values[-1]) + 1} (chance {chance})"
+    best = "" if one.since is not None else "at best "
+    return f"{one.family} {best}{held} in block {int(one.block.values[-1]) + 1} (chance {chance})"
 
 
 def _weights(tree: xr.DataTree) -> Evidence | None:
@@ -192,6 +206,18 @@ def _tokens(tree: xr.DataTree) -> Evidence | None:
     rule = "scores follow where signs are right more often than chance"
     rule += f"; a kernel keeps its direction below a drift of {STILL:g}" if is_number(drift) else ""
     return Evidence("Tokens", words, "; ".join(numbers), rule, holds=beyond)
+
+
+def _is_one_state(tree: xr.DataTree) -> bool:
+    return len(recorded_steps(tree)) == 1
+
+
+def _one_state(tree: xr.DataTree) -> Evidence | None:
+    """What changed, and whether it was rich or lazy, takes two states to say."""
+    if not _is_one_state(tree):
+        return None
+    words = "one state was recorded, so nothing is said about training: it takes a state before and one after"
+    return Evidence("Caution", "", f"{words}; follow checkpoints, or record the training", holds=False)
 
 
 def _failures(tree: xr.DataTree) -> Evidence | None:

@@ -33,7 +33,13 @@ class LivePage(ThreadingHTTPServer):
         self.run = Path(run)
         self._lock = threading.Lock()
         self._shown: tuple[str, Parts] | None = None
-        super().__init__((LOOPBACK, port), _Answer)
+        try:
+            super().__init__((LOOPBACK, port), _Answer)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ValueError(
+                f"the page needs a free port of this machine, got {port} ({reason}); give another, or 0 for any"
+            ) from error
 
     @property
     def address(self) -> str:

@@ -16,11 +16,14 @@ const tangentlens = (() => {
     "#0072B2": "#4FA8DC", "#D55E00": "#F0813A", "#009E73": "#2BC49A", "#CC79A7": "#DB97BE", "#22262B": "#E7E5E0",
     "#E7E5DF": "#2A2F35", "#B9B6AE": "#555B63", "#00568A": "#7DBBE6",
   };
+  // a ramp from dark to pale keeps its order and leaves the darkness of the page
+  const lifted = (colour) => colour.replace(/^rgb\((\d+), ?(\d+), ?(\d+)\)$/,
+    (_, ...parts) => `rgb(${parts.slice(0, 3).map((part) => Math.round(0.6 * part + 102)).join(", ")})`);
   const scheme = () => root.dataset.scheme;
   const skip = new Set(["x", "y", "z", "text", "customdata", "colorscale", "meta"]);
   function coloured(value) {
     if (scheme() !== "dark") return value;
-    if (typeof value === "string") return onDark[value] ?? value;
+    if (typeof value === "string") return onDark[value] ?? lifted(value);
     if (Array.isArray(value)) return value.map(coloured);
     if (value && typeof value === "object") {
       return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, skip.has(key) ? item : coloured(item)]));

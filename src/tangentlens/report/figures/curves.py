@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,14 +13,16 @@ import xarray as xr
 from tangentlens.report.figures.steps import StepAxis, say_left_out, step_axis, thinned
 from tangentlens.report.figures.style import (
     BAND,
+    POWERS,
     REFERENCE,
     REFERENCE_DASHES,
     blank,
+    drawable,
     faded,
     series_colours,
     series_dashes,
 )
-from tangentlens.report.words import shortened
+from tangentlens.report.words import number, shortened
 
 POINTS = 1200  # steps a line holds at most
 NAMED = 10  # lines a legend names; beyond, they are coloured by their order and named when hovered
@@ -62,14 +65,15 @@ def curves(
     for order, null in enumerate(nulls):
         _draw_null(figure, null, axis, share, REFERENCE_DASHES[order % len(REFERENCE_DASHES)])
     ordered = ordered or len(lines) > NAMED
+    room = 28 if len(lines) > 3 else 40
     looks = zip(series_colours(len(lines), ordered=ordered), series_dashes(len(lines), ordered=ordered), strict=True)
-    for (name, line), short, (colour, dash) in zip(lines.items(), shortened(list(lines)), looks, strict=True):
+    for (name, line), short, (colour, dash) in zip(lines.items(), shortened(list(lines), room), looks, strict=True):
         if intervals and name in intervals:
             _draw_band(figure, *intervals[name], axis, faded(colour), f"{short}, interval")
         steps, values = _kept(line)
         figure.add_scatter(
             x=axis.places(steps),
-            y=values,
+            y=drawable(values, log),
             name=short,
             mode="lines+markers" if len(steps) <= 60 else "lines",
             line={"color": colour, "dash": dash, "width": 2},
@@ -82,20 +86,24 @@ def curves(
     if share:
         figure.update_yaxes(tickformat=".0%")
     if log:
-        few = _decades(lines.values()) < 1.5
-        figure.update_yaxes(type="log", minorloglabels="complete" if few else "none", dtick="D2" if few else 1)
-        figure.update_yaxes(exponentformat="none" if few else "power")
+        figure.update_yaxes(type="log", **_log_ticks([*lines.values(), *(null.level for null in nulls)]))
     if range_y is not None:
         figure.update_yaxes(range=[float(np.log10(end)) for end in range_y] if log else list(range_y))
     _draw_marks(figure, marks or {}, axis)
     return figure
 
 
-def _decades(lines: Iterable[xr.DataArray]) -> float:
-    """How many powers of ten the positive values span."""
-    values = np.concatenate([np.asarray(line, dtype=float) for line in lines])
+def _log_ticks(levels: Iterable[Any]) -> dict[str, Any]:
+    """Where values span few powers of ten, ticks between them, all in one size: plotly prints those in a small one."""
+    values = np.concatenate([np.asarray(level, dtype=float).ravel() for level in levels if level is not None])
     values = values[np.isfinite(values) & (values > 0)]
-    return float(np.log10(values.max() / values.min())) if values.size else 0.0
+    decades = float(np.log10(values.max() / values.min())) if values.size else 0.0
+    if decades >= 1.5:
+        return POWERS
+    between = (1, 2, 5) if decades > 0.5 else (1, 1.5, 2, 3, 4, 5, 6, 8)
+    first, last = (int(np.floor(np.log10(end))) for end in (values.min(), values.max())) if values.size else (0, 0)
+    ticks = [float(f"{part}e{exponent}") for exponent in range(first, last + 1) for part in between]
+    return {"tickvals": ticks, "ticktext": [number(tick) for tick in ticks]}
 
 
 def _kept(line: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:

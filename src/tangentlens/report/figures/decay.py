@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from tangentlens.report.figures.steps import slider_positions, thinned_modes, with_frames
-from tangentlens.report.figures.style import REFERENCE, REFERENCE_DASHES, blank, series_colours
+from tangentlens.report.figures.style import POWERS, REFERENCE, REFERENCE_DASHES, blank, drawable, series_colours
 from tangentlens.report.words import shortened
 
 MODES = 600  # modes a line shows at most, densest at the largest
@@ -43,7 +43,7 @@ def decay(
         at = thinned_modes(values.size, MODES)
         figure.add_scatter(
             x=at + first,
-            y=_drawable(values[at], log),
+            y=drawable(values[at], log),
             mode="lines",
             name=short,
             legendrank=2000,
@@ -57,7 +57,7 @@ def decay(
         at = kept[name]
         figure.add_scatter(
             x=at + first,
-            y=_drawable(values[-1][at], log),
+            y=drawable(values[-1][at], log),
             mode="lines+markers",
             name=short,
             line={"color": colour, "width": 1.5},
@@ -67,7 +67,7 @@ def decay(
     figure.update_xaxes(type="log" if log_x else "linear", minorloglabels="none", exponentformat="none")
     figure.update_yaxes(range=_range(series, still, log, range_y))
     if log:
-        figure.update_yaxes(type="log", minorloglabels="none")
+        figure.update_yaxes(type="log", **POWERS)
     if share:
         figure.update_yaxes(tickformat=".0%")
     if gaps is not None:
@@ -78,7 +78,7 @@ def decay(
     positions = slider_positions(len(steps), sum(at.size for at in kept.values()))
 
     def frame(i: int) -> list[dict[str, Any]]:
-        return [{"type": "scatter", "y": _drawable(values[i][kept[name]], log)} for name, values in series.items()]
+        return [{"type": "scatter", "y": drawable(values[i][kept[name]], log)} for name, values in series.items()]
 
     traces = range(len(still), len(still) + len(series))
     cliffs = (lambda i: _cliffs(gaps.get(i, ()), log_x, first)) if gaps is not None else None
@@ -88,11 +88,6 @@ def decay(
 def _hover(name: str, x: str) -> str:
     safe = str(name).replace("<", "&lt;")
     return f"<b>{safe}</b><br>{x} %{{x:,}}<br>%{{y:.4g}}<extra></extra>"
-
-
-def _drawable(values: np.ndarray, log: bool) -> np.ndarray:
-    """A logarithm has no place for zero or less (round-off at the tail of a spectrum): a gap in the line."""
-    return np.where(values > 0, values, np.nan).astype(np.float32) if log else values
 
 
 def _range(

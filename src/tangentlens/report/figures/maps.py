@@ -35,7 +35,7 @@ def step_map(
     finite = values[np.isfinite(values)]
     low = (float(finite.min()) if finite.size else 0.0) if low is None else low
     high = (float(finite.max()) if finite.size else 1.0) if high is None else high
-    figure = blank(x=x, y=y, height=height or int(min(640, max(220, 110 + 20 * values.shape[1]))))
+    figure = blank(x=x, y=y, height=height or int(min(640, max(160, 110 + 20 * values.shape[1]))))
     figure.add_heatmap(
         z=values[-1],
         x=list(columns)[:COLUMNS],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 # Okabe & Ito's palette, the colours that stay apart for colour-blind readers on white; yellow is left out (too pale).
@@ -15,6 +16,9 @@ BAND = "rgba(138,143,152,0.20)"
 MAP = "Cividis"
 DIVERGING = ((0.0, "#00568A"), (0.25, "#7FB2D3"), (0.5, "#F7F6F2"), (0.75, "#E9A07A"), (1.0, "#A94400"))
 DEPTH = ("#00224E", "#2A3F6D", "#575C6D", "#7D7C78", "#A59C74", "#D2C060")  # cividis, without its palest end
+
+# plotly prints powers of ten a quarter larger than it is told
+POWERS = {"dtick": 1, "minorloglabels": "none", "exponentformat": "power", "tickfont": {"size": 10.4}}
 
 FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -59,12 +63,17 @@ def blank(*, x: str, y: str, height: int = 360, **layout: Any) -> go.Figure:
     return figure
 
 
+def drawable(values: np.ndarray, log: bool) -> np.ndarray:
+    """A logarithm has no place for zero or less (round-off at the tail of a spectrum): a gap in the line."""
+    return np.where(values > 0, values, np.nan).astype(np.float32) if log else values
+
+
 def series_colours(count: int, *, ordered: bool = False) -> list[str]:
     """One colour each: Okabe-Ito for kinds, a light-to-dark ramp for what has an order (layers by depth)."""
     if not ordered and count <= len(LINES) * len(DASHES):
         return [LINES[i % len(LINES)] for i in range(count)]
-    if count <= 1:
-        return list(DEPTH[:count])
+    if count <= 1:  # nothing to order
+        return list(LINES[:count])
     from plotly.colors import sample_colorscale  # slow to import, wanted for many layers only
 
     return [str(colour) for colour in sample_colorscale(list(DEPTH), [i / (count - 1) for i in range(count)])]

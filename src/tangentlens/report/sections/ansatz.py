@@ -22,10 +22,12 @@ from tangentlens.report.sections.facets import (
     on_one_scale,
     run_table,
     said,
+    share_range,
 )
 from tangentlens.report.words import is_number, number
 
-KINDS = {"uncentred": "UC", "centred": "C"}
+KINDS = {"uncentred": "the weights (UC)", "centred": "their change (C)"}
+LEVELS = ("", "_null", "_null_low", "_null_high")
 LAYERS_APART = 8  # up to here each layer has a figure of its own; beyond, all are in the map
 
 
@@ -64,9 +66,10 @@ def layers_of(tree: xr.DataTree) -> list[str]:
 
 def _correlations(trees: Trees) -> Panel | None:
     figures: dict[str, go.Figure] = {}
+    range_y = share_range(trees, *(f"ansatz/{kind}{level}" for kind in KINDS for level in LEVELS))
     for run, tree in trees.items():
         for layer in layers_of(tree)[:LAYERS_APART]:
-            figures[named(trees, run, layer)] = _one_layer(tree, layer)
+            figures[named(trees, run, layer)] = _one_layer(tree, layer, range_y)
     if not figures:
         return None
     rows = [(run, *row) for run, tree in trees.items() for row in correlation_rows(tree)]
@@ -90,7 +93,7 @@ def _correlations(trees: Trees) -> Panel | None:
     )
 
 
-def _one_layer(tree: xr.DataTree, layer: str) -> go.Figure:
+def _one_layer(tree: xr.DataTree, layer: str, range_y: tuple[float, float]) -> go.Figure:
     lines: Lines = {}
     nulls: list[Null] = []
     for kind, shown in KINDS.items():
@@ -102,8 +105,8 @@ def _one_layer(tree: xr.DataTree, layer: str) -> go.Figure:
             of_layer(reference(tree, f"ansatz/{kind}", role), layer) for role in ("null", "null_low", "null_high")
         )
         if level is not None or (low is not None and high is not None):
-            nulls.append(Null(f"{shown} by chance", level, low, high))
-    return curves(lines, y="correlation", nulls=nulls, range_y=(-0.05, 1.04), height=300)
+            nulls.append(Null(f"{shown.rpartition(' ')[2][1:-1]} by chance", level, low, high))
+    return curves(lines, y="correlation", nulls=nulls, range_y=range_y, height=300)
 
 
 def of_layer(values: xr.DataArray | None, layer: str) -> xr.DataArray | None:
@@ -205,7 +208,7 @@ def _drift(trees: Trees) -> Panel | None:
         name="drift",
         title="Does the sensitivity itself move?",
         y="1 − cosine(K, K at the start)",
-        range_y=(-0.02, 1.04),
+        range_y=share_range(trees, "ansatz/ptk_drift"),
         reading=(
             "Drift of the pre-activation tangent covariance: near 0 the weights align to a fixed target, near 1 both "
             "move."

@@ -13,6 +13,7 @@ from tangentlens.report.figures.curves import Null, curves
 from tangentlens.report.figures.steps import thinned
 from tangentlens.report.labelled import IN_WORDS, axis_label, last, names_along, reference, steps_of, variable
 from tangentlens.report.section import Panel, Table
+from tangentlens.report.words import percent
 
 Trees = Mapping[str, xr.DataTree]
 Lines = dict[str, xr.DataArray]
@@ -53,6 +54,21 @@ def _one_range(figures: dict[str, go.Figure], side: str) -> None:
     for figure in figures.values():
         if log == (figure.layout[f"{side}axis"].type == "log"):
             figure.update_layout({f"{side}axis": {"range": [low - room, high + room]}})
+
+
+def share_range(trees: Trees, *paths: str) -> tuple[float, float]:
+    """A range for values between 0 and 1: all of it, or the end of it in which every run's values lie.
+
+    A line that hugs the edge of the whole interval shows nothing; runs keep one range, to be compared by eye.
+    """
+    found = [variable(tree, path) for tree in trees.values() for path in paths]
+    values = np.concatenate([np.asarray(one, dtype=float).ravel() for one in found if one is not None] or [np.zeros(1)])
+    values = values[np.isfinite(values)]
+    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
+    bottom = next((end for end in (0.9, 0.8, 0.5) if low > end), 0.0)
+    top = next((end for end in (0.05, 0.1, 0.2, 0.5) if high < end), 1.0)
+    room = 0.03 * (top - bottom)
+    return bottom - room, top + room
 
 
 def layer_lines(values: xr.DataArray | None, dim: str = "layer") -> Lines:
@@ -103,7 +119,7 @@ def lines_panel(
         reading,
         misleads,
         null,
-        step_table(recorded),
+        step_table(recorded, share=any(draw(tree)[1].get("share", False) for tree in trees.values())),
         said(trees, finding),
         tuple(notes),
     )
@@ -130,12 +146,13 @@ def run_table(trees: Trees, columns: tuple[str, ...], rows: Iterable[tuple[Any, 
     return Table(columns[first:], tuple(row[first:] for row in rows), note)
 
 
-def step_table(recorded: Mapping[str, Lines]) -> Table:
-    """Lines as a table: a row a step when there are few lines, a row a line when there are many."""
+def step_table(recorded: Mapping[str, Lines], *, share: bool = False) -> Table:
+    """Lines as a table, in per cent if `share`: a row a step when there are few lines, a row a line when many."""
+    shown = percent if share else lambda value: value
     many_runs = len(recorded) > 1
     names = list(dict.fromkeys(name for lines in recorded.values() for name in lines))
     if len(names) > 6:
-        return _row_per_line(recorded, many_runs)
+        return _row_per_line(recorded, many_runs, shown)
     rows: list[tuple[Any, ...]] = []
     shortened = False
     for run, lines in recorded.items():
@@ -143,20 +160,20 @@ def step_table(recorded: Mapping[str, Lines]) -> Table:
         keep = thinned(len(steps), ROWS if not many_runs else max(3, ROWS // len(recorded)))
         shortened = shortened or len(keep) < len(steps)
         for step in (steps[i] for i in keep):
-            cells = [_at(lines[name], step) if name in lines else None for name in names]
+            cells = [shown(_at(lines[name], step)) if name in lines else None for name in names]
             rows.append((*([run] if many_runs else []), step, *cells))
     note = "A few of the recorded steps, the first and the last among them." if shortened else ""
     return Table((*(["run"] if many_runs else []), "step", *names), tuple(rows), note)
 
 
-def _row_per_line(recorded: Mapping[str, Lines], many_runs: bool) -> Table:
+def _row_per_line(recorded: Mapping[str, Lines], many_runs: bool, shown: Callable[[Any], Any]) -> Table:
     rows = []
     for run, lines in recorded.items():
         for name, line in lines.items():
             values = np.asarray(line, dtype=float)
             finite = values[np.isfinite(values)]
             ends = (finite[0], finite[-1], finite.min(), finite.max()) if finite.size else (None,) * 4
-            rows.append((*([run] if many_runs else []), name, *ends))
+            rows.append((*([run] if many_runs else []), name, *map(shown, ends)))
     return Table((*(["run"] if many_runs else []), "name", "first", "last", "smallest", "largest"), tuple(rows))
 
 

@@ -77,7 +77,14 @@ def _richness(trees: Trees) -> Panel | None:
         panel.null,
         run_table(trees, columns, rows),
         panel.finding,
+        _cautions(trees),
     )
+
+
+def _cautions(trees: Trees) -> tuple[str, ...]:
+    """Too few examples, unequal classes, conventions that differ: what the record says against its own value."""
+    said = {run: tree["forward"].attrs.get("cautions") for run, tree in trees.items() if "forward" in tree.children}
+    return tuple(f"{run}: {text}." for run, text in said.items() if text)
 
 
 def richness_finding(tree: xr.DataTree) -> str:
@@ -184,17 +191,4 @@ def _baselines(trees: Trees) -> Panel | None:
         misleads="Weight decay moves the first without rich dynamics; the second needs labels, depends on output "
         "scale, and reverses when targets are scaled down.",
         null="An alignment of exactly 1 is a network whose features never moved.",
-        notes=_robust_warning(trees),
     )
-
-
-def _robust_warning(trees: Trees) -> tuple[str, ...]:
-    apart = []
-    for run, tree in trees.items():
-        literal, robust = last_of(tree, RICHNESS), last_of(tree, "forward/richness_robust")
-        if is_number(literal) and is_number(robust) and abs(literal - robust) > 0.005:
-            apart.append(
-                f"{run}: the two conventions of D_LR differ ({number(literal)} against {number(robust)}), so the "
-                f"value depends on offsets of the outputs."
-            )
-    return tuple(apart)

@@ -11,6 +11,8 @@ from tangentlens.report.section import Panel, Section
 from tangentlens.report.sections.facets import Lines, Trees, last_of, lines_panel, run_table, scalar_lines
 from tangentlens.report.words import is_number, percent, seconds_in_words
 
+COSTLIEST = 6  # measures with a line of their own
+
 
 def present(tree: xr.DataTree) -> bool:
     return "overhead" in tree.children and len(tree["overhead"].data_vars) > 0
@@ -58,23 +60,30 @@ def _share(trees: Trees) -> Panel | None:
     )
 
 
+def _by_cost(values: xr.DataArray) -> list[int]:
+    """Positions of the measures, the costliest first."""
+    total = values.sum("step")
+    return sorted(range(total.size), key=lambda i: -float(total[i]))
+
+
 def _measures(trees: Trees) -> Panel | None:
     def draw(tree: xr.DataTree) -> tuple[Lines, dict[str, Any]]:
         values = variable(tree, "overhead/seconds")
         if values is None or "measure" not in values.dims:
             return {}, {}
-        lines = {name: values.isel(measure=i) for i, name in enumerate(names_along(values, "measure"))}
-        return {name: line for name, line in lines.items() if bool((line > 0).any())}, {
-            "y": "seconds a step",
-            "log": True,
-        }
+        names, order = names_along(values, "measure"), _by_cost(values)
+        lines = {names[i]: values.isel(measure=i) for i in order[:COSTLIEST]}
+        if len(order) > COSTLIEST:
+            lines["all others together"] = values.isel(measure=order[COSTLIEST:]).sum("measure")
+        return lines, {"y": "seconds a step", "log": True}
 
     panel = lines_panel(
         trees,
         draw,
         name="measures",
         title="Which measures took the time?",
-        reading="One line a measure. A reading that several measures share is counted at the first that asks for it.",
+        reading="One line for each of the costliest measures. A reading that several measures share is counted at the "
+        "first that asks for it.",
         misleads="The first step of a run pays for warming up.",
         null="There is no null for time.",
     )
@@ -85,7 +94,6 @@ def _measures(trees: Trees) -> Panel | None:
         values = variable(tree, "overhead/seconds")
         if values is not None and "measure" in values.dims:
             total = values.sum("step")
-            order = sorted(range(total.size), key=lambda i: -float(total[i]))
             rows += [
                 (
                     run,
@@ -93,7 +101,7 @@ def _measures(trees: Trees) -> Panel | None:
                     seconds_in_words(float(total[i])),
                     last(values.isel(measure=i)),
                 )
-                for i in order
+                for i in _by_cost(values)
             ]
     table = run_table(trees, ("run", "measure", "all steps together", "last step, seconds"), rows)
     return Panel(panel.name, panel.title, panel.figures, panel.reading, panel.misleads, panel.null, table)

@@ -11,6 +11,7 @@ from tangentlens.report.figures.maps import COLUMNS, ROWS, step_map
 from tangentlens.report.labelled import names_along, reference, steps_of, variable
 from tangentlens.report.section import Panel
 from tangentlens.report.sections.facets import Trees, per_run, run_table
+from tangentlens.report.words import percent
 
 
 def overlap_map_panel(trees: Trees) -> Panel | None:
@@ -21,6 +22,7 @@ def overlap_map_panel(trees: Trees) -> Panel | None:
         if values is None or not {"block", "family"} <= set(values.dims):
             return None
         values = values.transpose("step", "family", "block")
+        values = values.isel(block=slice(_blocks_seen(values)))
         return step_map(
             values,
             steps_of(values),
@@ -51,6 +53,12 @@ def overlap_map_panel(trees: Trees) -> Panel | None:
     )
 
 
+def _blocks_seen(values: xr.DataArray) -> int:
+    """The record keeps room for more blocks than a spectrum may have."""
+    seen = np.isfinite(np.asarray(values)).any(axis=(0, 1))
+    return int(np.flatnonzero(seen)[-1]) + 1
+
+
 def _overlap_rows(tree: xr.DataTree) -> list[tuple[object, ...]]:
     overlap = variable(tree, "tangent/overlap")
     assert overlap is not None  # a figure was drawn from it
@@ -62,7 +70,8 @@ def _overlap_rows(tree: xr.DataTree) -> list[tuple[object, ...]]:
             value = float(overlap.isel(step=-1, block=b, family=f))
             if np.isfinite(value):
                 levels = (_cell(chance, b, f), _cell(null, b, f))
-                rows.append((b + 1, names[b] if b < len(names) else "–", family, value, *levels))
+                modes = names[b] if b < len(names) else "–"
+                rows.append((b + 1, modes, family, *map(percent, (value, *levels))))
     return rows
 
 

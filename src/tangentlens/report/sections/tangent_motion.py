@@ -9,7 +9,15 @@ import xarray as xr
 from tangentlens.report.figures.curves import Null
 from tangentlens.report.labelled import variable
 from tangentlens.report.section import Panel
-from tangentlens.report.sections.facets import Lines, Trees, last_of, layer_lines, lines_panel, scalar_lines
+from tangentlens.report.sections.facets import (
+    Lines,
+    Trees,
+    last_of,
+    layer_lines,
+    lines_panel,
+    scalar_lines,
+    share_range,
+)
 from tangentlens.report.sections.training import accuracy_marks
 from tangentlens.report.words import is_number, number
 
@@ -19,8 +27,10 @@ def motion_panels(trees: Trees) -> list[Panel | None]:
 
 
 def _drift(trees: Trees) -> Panel | None:
+    range_y = share_range(trees, "tangent/kernel_drift")
+
     def draw(tree: xr.DataTree) -> tuple[Lines, dict[str, Any]]:
-        options = {"y": "1 − cosine(K, K at the start)", "range_y": (-0.02, 1.04), "marks": accuracy_marks(tree)}
+        options = {"y": "1 − cosine(K, K at the start)", "range_y": range_y, "marks": accuracy_marks(tree)}
         return scalar_lines(tree, {"kernel drift": "tangent/kernel_drift"}), options
 
     def finding(tree: xr.DataTree) -> str:
@@ -35,8 +45,9 @@ def _drift(trees: Trees) -> Panel | None:
         finding=finding,
         reading="Zero: the kernel points where it pointed at the start. Towards one: the directions the network "
         "learns along are new ones.",
-        misleads="One large constant mode keeps the cosine near one in networks that do learn features, so a small "
-        "drift alone is no sign of laziness: look at the growth below and at the features above.",
+        misleads="The axis ends where the values do. One large constant mode keeps the cosine near one in networks "
+        "that do learn features, so a small drift alone is no sign of laziness: look at the growth below and at the "
+        "features above.",
         null="Zero is the network before training.",
     )
 

@@ -41,7 +41,8 @@ def _draw(tree: xr.DataTree) -> tuple[Lines, dict[str, Any]]:
         span = block_span(tree, int(one.block.values[-1]))
         if span is not None and one.family in names and span[1] <= share.sizes["mode"]:
             window = share.isel(family=names.index(one.family), mode=slice(*span))
-            lines[f"{one.family}, modes {span[0] + 1}–{span[1]}"] = window.sum("mode")
+            modes = f"modes {span[0] + 1}–{span[1]}" if span[1] - span[0] > 1 else f"mode {span[1]}"
+            lines[f"{one.family}, {modes}"] = window.sum("mode")
             widths.append(span[1] - span[0])
     each = chance_of_a_mode(tree)
     nulls = [Null("chance", float(np.max(widths) * each))] if widths and is_number(each) else []
