@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentlens.measures.alignment import Centering, centred_share, relative_change
-from tangentlens.measures.alignment_null import Correlation, ansatz
+from tangentlens.measures.alignment_null import Correlation, Turns, ansatz
 
 
 def ansatz_readings(
@@ -38,8 +38,10 @@ def ansatz_readings(
         pairs["centred_initial_kernel"] = (change, initial)
         pairs["centred_kernel_change"] = (change, ptk_covariance - initial)
     readings: dict[str, Tensor] = {}
+    same = Turns(ptk_covariance, draws=draws, seed=seed)
     for name, (matrix, kernel) in pairs.items():
-        correlation = ansatz(matrix, kernel, centering=centering, agop_power=agop_power, draws=draws, seed=seed)
+        turns = same if kernel is ptk_covariance else Turns(kernel, draws=draws, seed=seed)
+        correlation = ansatz(matrix, kernel, centering=centering, agop_power=agop_power, turns=turns)
         readings |= named(name, correlation)
     readings["centred_share"] = centred_share(weight, initial_weight, ptk_covariance)
     readings["relative_change"] = relative_change(weight, initial_weight)

@@ -92,12 +92,13 @@ def convention_caution(paper: Richness, robust: Richness, *, above: float = 0.00
 def _with_outputs(moments: ForwardMoments, head: Tensor) -> ForwardMoments:
     """Moments of [1, features @ head, features], from the moments of the features."""
     units = moments.width("features")
-    features = torch.cat([moments.total("one", "features"), moments.total("features", "features")])
-    one = torch.cat([moments.total("one", "one"), moments.total("features", "one")])
-    sums = torch.cat([one, features], dim=1)
-    change = torch.zeros(1 + units, 1 + head.shape[1] + units, dtype=sums.dtype, device=sums.device)
-    change[0, 0] = 1
-    change[1:, 1 : 1 + head.shape[1]] = head
-    change[1:, 1 + head.shape[1] :] = torch.eye(units, dtype=sums.dtype, device=sums.device)
-    widths = (1, head.shape[1], 0, units, 0)
-    return ForwardMoments(change.T @ sums @ change, widths, moments.rows, moments.resolution)
+    one, mean = moments.total("one", "one"), moments.total("one", "features")
+    features = moments.total("features", "features")
+    # block by block: one product with the head, where turning the whole matrix would take units^3
+    across = features @ head
+    rows = [
+        torch.cat([one, mean @ head, mean], 1),
+        torch.cat([head.T @ mean.T, head.T @ across, across.T], 1),
+        torch.cat([mean.T, across, features], 1),
+    ]
+    return ForwardMoments(torch.cat(rows), (1, head.shape[1], 0, units, 0), moments.rows, moments.resolution)
