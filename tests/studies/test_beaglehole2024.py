@@ -94,7 +94,7 @@ def test_early_predictions_are_judged_against_simulation_on_the_same_data() -> N
     quadratic = [quadratic_early(0.0, seed, inputs=40, examples=120, width=80, networks=2) for seed in range(2)]
     relu = {1: [relu_early(0.0, 1, seed, examples=100, width=128, networks=2) for seed in range(2)]}
     verdicts = {verdict.id: verdict for verdict in early_verdicts(quadratic, relu, 1)}
-    assert set(verdicts) == {"1", "7", "9.quadratic", "9.relu 1", "9.step", "10.easy"}
+    assert set(verdicts) == {"1", "7", "9.quadratic", "9.listed", "9.relu 1", "9.step", "10.easy"}
     assert all(verdicts[identity].holds for identity in ("1", "7", "9.step", "10.easy"))
     assert verdicts["9.quadratic"].ours < 0.1
     record = early_record(quadratic)

@@ -24,7 +24,7 @@ from tangentlens.studies.lin2025.transformer_model import (
     shuffled_rows,
 )
 from tangentlens.studies.lin2025.transformer_verdicts import transformer_verdicts
-from tangentlens.studies.modular_addition import ModularAddition, QuadraticMLP, all_pairs, split_mask, training
+from tangentlens.studies.modular_addition import Epoch, ModularAddition, QuadraticMLP, all_pairs, split_mask, training
 from tests.reference.lin2025 import quadratic_mlp_kernels, shuffling_loader_orders
 
 
@@ -147,8 +147,21 @@ def test_a_short_run_of_the_mlp_ends_in_its_table_and_its_labelled_data():
     assert not by_name["M1"].holds and not by_name["M6.a+b"].holds  # ten epochs teach nothing of the sum
     assert by_name["M9.onset"].ours is None and not by_name["M9.onset"].holds
     assert "not holding" in table(verdicts)
+    of_more_seeds = mlp_verdicts([run], [run], [110.0, 150.0, float("inf")])
+    (last_wrong_pair,) = [verdict for verdict in of_more_seeds if verdict.id == "M9.end"]
+    assert last_wrong_pair.ours == 150.0 and last_wrong_pair.holds and last_wrong_pair.seeds == 3
+    assert not by_name["M9.end"].holds and by_name["M9.end"].ours == float("inf")
     labelled = mlp_dataset([run])
     assert dict(labelled.sizes) == {"seed": 1, "step": 2, "mode": 200, "family": 4}
+
+
+def test_the_epoch_of_the_last_wrong_pair_is_found_without_kernels(monkeypatch):
+    accuracies = [0.0, 1.0, 0.9, *[0.9] * 17, 1.0, 1.0]  # perfect at 1, which is not recorded, and from 20 on
+    epochs = [Epoch(at, QuadraticMLP(3, 2), 0.0, 1.0, value) for at, value in enumerate(accuracies)]
+    monkeypatch.setattr(modular_mlp, "training", lambda task: iter(epochs))
+    assert modular_mlp.first_perfect_epoch(ModularAddition(epochs=21)) == 20.0
+    del epochs[20:]
+    assert modular_mlp.first_perfect_epoch(ModularAddition(epochs=19)) == float("inf")
 
 
 def test_a_short_run_of_superposition_ends_in_its_table_and_its_labelled_data():
@@ -180,7 +193,20 @@ def test_the_linearised_network_on_fresh_inputs_is_kernel_regression_of_the_erro
     exact = linearisation_fidelity(expected, outputs.reshape(20, 6), fresh)
     assert run.fidelity.r_squared == pytest.approx(exact.r_squared, rel=1e-5)
     assert run.fidelity.loss_ratio == pytest.approx(exact.loss_ratio, rel=1e-5)
-    assert {verdict.id for verdict in linearised_verdicts([run], [run])} == {"T7.R2", "T7.loss", "T7.gap", "T7.m5"}
+    verdicts = {verdict.id: verdict for verdict in linearised_verdicts([run], [run], [run])}
+    assert set(verdicts) == {"T7.R2", "T7.loss", "T7.gap", "T7.m5"}
+    assert f"{run.fidelity.r_squared:.2f}" in str(verdicts["T7.m5"].baseline)
+
+
+def test_the_superposition_network_lies_in_the_range_of_its_own_jacobian():
+    """Homogeneous in its parameters: f = J (W / 2, b), so regression around zero and around f agree."""
+    from tangentlens.kernels import jacobian_product
+
+    setting = Superposition(hidden=3, features=6, examples=20, steps=50)
+    model, _, inputs = trained_superposition(setting)
+    direction = torch.cat([model.weight.detach().flatten() / 2, model.bias.detach()])
+    images = jacobian_product(model, inputs, direction[:, None])
+    torch.testing.assert_close(images.squeeze(-1), model(inputs).detach())
 
 
 def test_what_is_kept_can_be_opened_again(tmp_path):

@@ -29,7 +29,7 @@ TINY = Sizes(
     regression=Training(steps=20, batch=60, learning_rate=3e-3, method="adamw"),
     dense_widths=(16, 12), dense=FEW, digits_channels=2, digits_units=12, digits=replace(FEW, steps=9),
     memorised=64, memorising=FEW, residual_blocks=(1, 1), residual_width=4, residual=FEW, training_sizes=(64, 128),
-    learning_rates=(0.01, 0.05), vgg_widths=(4, None, 6, None), vgg_units=12, vgg=FEW, downscalings=(1.0, 4.0),
+    learning_rates=(0.01, 0.05), vgg_widths=(4, None, 6, None), vgg=FEW, downscalings=(1.0, 4.0),
     decaying=FEW, downscaled=FEW, modulus=5, addition_width=8, addition=replace(FEW, batch=100, method="adamw"),
     addition_looks=(2,),
 )  # fmt: skip
@@ -151,7 +151,8 @@ def test_full_sizes_are_the_networks_of_the_paper() -> None:
     large = residual(FULL.residual_blocks, FULL.residual_width, 10)
     assert (large[-1].in_features, len([m for m in large.modules() if isinstance(m, torch.nn.Conv2d)])) == (512, 20)
     convolutions = [width for width in FULL.vgg_widths if width]
-    assert len(convolutions) == 13 and FULL.vgg_units == 4096
+    vgg = plain_deep(FULL.vgg_widths, 10, batch_norm=False)
+    assert len(convolutions) == 13 and vgg[-1].in_features == 512
     transformer = AdditionTransformer(FULL.modulus, FULL.addition_width, FULL.addition_layers)
     assert transformer(torch.zeros(2, 2).long()).shape == (2, 97)
-    assert plain_deep(QUICK.vgg_widths, 8, 10, batch_norm=True, side=16)(torch.randn(2, 3, 16, 16)).shape == (2, 10)
+    assert plain_deep(QUICK.vgg_widths, 10, batch_norm=True, side=16)(torch.randn(2, 3, 16, 16)).shape == (2, 10)

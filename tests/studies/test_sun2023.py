@@ -12,10 +12,13 @@ from tangentlens.kernels import entk, entk_by_layer
 from tangentlens.studies.sun2023 import models
 from tangentlens.studies.sun2023.formulas import ARCHITECTURES, ratios, slope
 from tangentlens.studies.sun2023.imbalance import bias_run
-from tangentlens.studies.sun2023.language import Language, language_run
-from tangentlens.studies.sun2023.language_claims import first_step
+from tangentlens.studies.sun2023.language import Language, LanguageRun, language_run
+from tangentlens.studies.sun2023.language_claims import language_verdicts
 from tangentlens.studies.sun2023.lazy import lazy_run
+from tangentlens.studies.sun2023.made_up_language import first_step, scored_pairs
 from tangentlens.studies.sun2023.order import by_kernel
+from tangentlens.studies.sun2023.reference import above_baseline, one_more_seed
+from tangentlens.studies.sun2023.row_adagrad import RowAdagrad
 from tangentlens.studies.sun2023.synthetic import (
     BEGIN,
     NOT,
@@ -26,7 +29,7 @@ from tangentlens.studies.sun2023.synthetic import (
     word_order,
 )
 from tangentlens.studies.sun2023.text import sst, words_of
-from tangentlens.studies.sun2023.training import loss, train_on_counts
+from tangentlens.studies.sun2023.training import loss, step_of, train_on_counts, train_on_documents
 from tests.reference.sun2023 import kernel_by_group
 
 KINDS = [
@@ -84,6 +87,19 @@ def test_training_on_counts_is_training_on_documents() -> None:
         torch.testing.assert_close(mine, other)
 
 
+@pytest.mark.parametrize("kind", [models.TokenMLP, models.TokenCNN, models.SelfAttention])
+def test_adagrad_on_the_words_of_a_batch_is_adagrad_on_the_whole_table(kind: type[models.TextModel]) -> None:
+    corpus = polar_words(examples=40, kinds=5)
+    ragged = [document[: 2 + row % 4] for row, document in enumerate(corpus.documents)]
+    dense, by_row = (kind(corpus.vocabulary, 8, seed=1) for _ in range(2))
+    dense.position_dropout = by_row.position_dropout = torch.nn.Identity()
+    optimiser = torch.optim.Adagrad(dense.parameters(), lr=0.05)
+    for model, step in ((dense, step_of(dense, optimiser)), (by_row, RowAdagrad(by_row, 0.05))):
+        train_on_documents(model, ragged, corpus.labels, step, 3, batch=8)
+    for (name, slow), fast in zip(dense.named_parameters(), by_row.parameters()):
+        torch.testing.assert_close(fast, slow, msg=name)
+
+
 def test_polar_words_lean_to_their_class_and_neutral_ones_do_not() -> None:
     corpus = polar_words(examples=2000, prior=0.8)
     share = {name: corpus.counts()[list(group)].sum(0) for name, group in corpus.groups.items()}
@@ -108,6 +124,8 @@ def test_not_turns_the_label_of_its_adjective() -> None:
         negated = NOT in words
         assert not negated or words.index(NOT) + 1 == words.index(adjective)
         assert label == ((adjective in good) != negated) and max(words) < BEGIN
+    labels_of_negated = [int(label) for row, label in zip(corpus.documents, corpus.labels) if NOT in row]
+    assert (labels_of_negated.count(0), labels_of_negated.count(1)) == (55, 26)
 
 
 def test_markov_text_is_zipf_like_and_sparse() -> None:
@@ -137,6 +155,32 @@ def test_only_bigram_features_solve_word_order() -> None:
     assert by_kernel("order", "MV", 0).accuracy[-1] > 0.99
 
 
+def test_a_linear_cnn_reads_order_at_the_edges_of_a_text_alone() -> None:
+    assert abs(by_kernel("order", "linear CNN", 0).accuracy[-1] - 0.7) < 0.06
+    assert by_kernel("order", "linear CNN, padded", 0).accuracy[-1] < 0.6
+
+
+def test_one_seed_of_another_program_may_lie_where_one_more_of_ours_would() -> None:
+    seen = [0.90, 0.94, 0.92, 0.96, 0.88]  # standard deviation .0316, Student's factor 2.776 with 4 degrees of freedom
+    band = one_more_seed(0.5, seen, 0.01)
+    assert band.high == pytest.approx(0.5 + 2.776 * 0.031623 * (6 / 5) ** 0.5, abs=1e-4)
+    assert one_more_seed(0.5, seen, 0.3).low == pytest.approx(0.2)
+    assert one_more_seed(0.5, [0.9], 0.05).high == pytest.approx(0.55)
+
+
+def test_a_scorer_must_beat_its_baseline_on_the_same_cases_by_two_standard_errors() -> None:
+    band = above_baseline([[0.6, 0.8, 0.7, 0.9]], [[0.5, 0.5, 0.5, 0.5]])
+    assert band.low == pytest.approx(0.5 + 2 * 0.129099 / 2, abs=1e-5)
+    assert 0.75 in band and 0.6 not in band
+
+
+def test_a_scorer_of_frequencies_passes_the_notebooks_test_and_not_the_matched_one() -> None:
+    found = scored_pairs(0, steps=100)
+    assert found.notebook["unigram"] == 1
+    means = {name: sum(row) / len(row) for name, row in found.matched.items()}
+    assert abs(means["unigram"] - 0.5) < 0.1 and means["trained"] > 0.8
+
+
 def test_the_first_step_of_a_language_model_is_co_occurrence() -> None:
     assert first_step(0, sequences=20) > 0.999
 
@@ -148,6 +192,17 @@ def test_a_language_model_and_its_controls_run_end_to_end() -> None:
     assert counts.shape == (40, 40) and float(counts.sum()) > 0
     with pytest.raises(ValueError, match="lower minimum="):  # forty words cannot be matched 20 to 20
         language_run(toy, 0, epochs=1, width=8, contexts=5)
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_language_model_that_ignores_its_context_does_not_pass_the_controls(learned: bool) -> None:
+    unigram = [0.5, 0.4, 0.6, 0.5]
+    shares = {"trained": [0.9, 0.8, 0.7, 0.9] if learned else unigram, "untrained": unigram, "unigram": unigram}
+    notebook = dict.fromkeys(shares, 1.0)
+    run = LanguageRun(notebook, shares, shares, shares, 0.0, 1.0, 100.0, 10.0, 500.0)
+    held = {verdict.id: verdict.holds for verdict in language_verdicts("toy", [run])}
+    assert held["9.toy"]  # the notebook's own test cannot tell them apart
+    assert [held[f"9.toy, {control}"] for control in ("PMI", "matched", "matched, next")] == [learned] * 3
 
 
 def test_the_authors_word_lists_come_out_of_sst_within_a_word(data_folder: Path) -> None:

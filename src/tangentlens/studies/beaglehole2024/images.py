@@ -113,9 +113,7 @@ def followed(network: nn.Module, task: Task, training: Training, layers: list[st
     curves = Curves(layers)
     probe = task.inputs[: training.probe]
     network.eval()
-    initial = {
-        name: moments.weight.clone() for name, moments in layer_moments(network, probe[:1], layers=layers).items()
-    }
+    initial = {name: _weight(network, name).clone() for name in layers}
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(training.epochs + 1):
         rate = (FIRST_RATE if epoch == 0 else training.rate) * task.targets.shape[1] / 10
@@ -123,6 +121,13 @@ def followed(network: nn.Module, task: Task, training: Training, layers: list[st
         if epoch in training.looks or epoch in (0, training.epochs):
             _look(curves, epoch, network, task, training, initial, probe)
     return curves
+
+
+def _weight(network: nn.Module, layer: str) -> Tensor:
+    """A linear map's weight, a convolution's as a map of patches."""
+    weight = network.get_submodule(layer).weight
+    assert isinstance(weight, Tensor)
+    return weight.detach().flatten(1)
 
 
 def _optimizer(network: nn.Module, training: Training, rate: float, *, first: bool) -> torch.optim.Optimizer:

@@ -17,7 +17,7 @@ from tangentlens.studies.beaglehole2024.image_claims import depth_verdicts, limi
 from tangentlens.studies.beaglehole2024.images import Task, image_task, mlp_curves, vgg_curves
 from tangentlens.studies.beaglehole2024.recording import record_chain
 from tangentlens.studies.beaglehole2024.records import chain_record, curves_record, early_record, transformer_record
-from tangentlens.studies.beaglehole2024.sizes import FULL, QUICK, Sizes
+from tangentlens.studies.beaglehole2024.sizes import FULL, QUADRATIC_NETWORKS, QUICK, Sizes
 from tangentlens.studies.beaglehole2024.transformer import transformer_run
 from tangentlens.studies.claims import Study, StudyOptions, StudyResult, Verdict
 from tangentlens.studies.datasets import MissingData
@@ -73,7 +73,7 @@ def _beyond(name: str, runs: Mapping[str, Sequence[ChainRun]]) -> str:
 
 def _early(options: StudyOptions, sizes: Sizes) -> Part:
     places = [(exponent, seed) for exponent in sizes.exponents for seed in range(options.seeds)]
-    quadratic = [quadratic_early(*place, networks=sizes.networks) for place in _shown(places, "quadratic, early")]
+    quadratic = [quadratic_early(*place, networks=QUADRATIC_NETWORKS) for place in _shown(places, "quadratic, early")]
     relu = {
         hidden: [
             relu_early(exponent, hidden, seed, networks=sizes.networks)
@@ -88,7 +88,7 @@ def _early(options: StudyOptions, sizes: Sizes) -> Part:
 
 def _images(options: StudyOptions, sizes: Sizes, dataset: str) -> Part:
     try:
-        task = image_task(dataset, sizes.images, sizes.tests, options.data)
+        task = image_task(dataset, sizes.images[dataset], sizes.tests, options.data)
     except MissingData as missing:
         return [], {}, [f"{dataset} was left out: {missing}"]
     task = Task(*(part.to(options.device) for part in vars(task).values()))

@@ -10,9 +10,9 @@ from tqdm import tqdm
 
 from tangentlens.studies.claims import StudyOptions, StudyResult
 from tangentlens.studies.lin2025.labelled import mlp_dataset, superposition_dataset, transformer_dataset
-from tangentlens.studies.lin2025.linearised import linearised_run, linearised_verdicts
+from tangentlens.studies.lin2025.linearised import FEW, linearised_run, linearised_verdicts
 from tangentlens.studies.lin2025.mlp_verdicts import mlp_verdicts
-from tangentlens.studies.lin2025.modular_mlp import mlp_run
+from tangentlens.studies.lin2025.modular_mlp import first_perfect_epoch, mlp_run
 from tangentlens.studies.lin2025.modular_transformer import transformer_run
 from tangentlens.studies.lin2025.superposition import SETTINGS, superposition_run
 from tangentlens.studies.lin2025.superposition_model import Superposition
@@ -22,6 +22,7 @@ from tangentlens.studies.lin2025.transformer_verdicts import transformer_verdict
 from tangentlens.studies.modular_addition import ModularAddition
 
 Each = TypeVar("Each")
+PERFECT_SEEDS = 10  # for the epoch of the last wrong test pair, whose spread over seeds is a factor of three
 CONTROL = 0.3  # share of the pairs the memorising control trains on
 QUICK_SETTINGS = SETTINGS[:1]
 
@@ -42,7 +43,9 @@ def run(options: StudyOptions) -> StudyResult:
     grokked = [mlp_run(task) for task in _shown(tasks, "modular addition")]
     controls = [ModularAddition(seed=seed, train_share=CONTROL, device=options.device) for seed in seeds]
     memorised = [mlp_run(task) for task in _shown(controls, "its control")]
-    verdicts = superposition_verdicts(toys) + mlp_verdicts(grokked, memorised)
+    more = [] if options.quick else range(max(options.seeds, PERFECT_SEEDS))
+    perfect = [first_perfect_epoch(ModularAddition(seed=seed, device=options.device)) for seed in more]
+    verdicts = superposition_verdicts(toys) + mlp_verdicts(grokked, memorised, perfect or None)
     records = {
         "superposition": superposition_dataset(toys),
         "modular_mlp": mlp_dataset(grokked),
@@ -57,7 +60,8 @@ def run(options: StudyOptions) -> StudyResult:
         transformer = transformer_run(task)
         good = [linearised_run(Superposition(10, 0.9, seed=seed)) for seed in _shown(list(seeds), "linearised")]
         bad = [linearised_run(Superposition(5, 0.9, seed=seed)) for seed in _shown(list(seeds), "linearised, m=5")]
-        verdicts += transformer_verdicts(transformer) + linearised_verdicts(good, bad)
+        few = [linearised_run(Superposition(5, 0.9, examples=FEW, seed=seed)) for seed in seeds]
+        verdicts += transformer_verdicts(transformer) + linearised_verdicts(good, bad, few)
         records["modular_transformer"] = transformer_dataset(transformer)
     if options.run is not None:
         from tangentlens.studies.lin2025.recording import kept

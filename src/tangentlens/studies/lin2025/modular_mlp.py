@@ -7,6 +7,7 @@ difference families together, so that runs without a second cliff have one to lo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -75,6 +76,12 @@ def mlp_run(task: ModularAddition, every: int = 10) -> MLPRun:
     for name, kernel in entk_by_layer(epoch.model, pairs.inputs).items():
         run.layers[name] = _layer_reading(spectrum(kernel.cpu(), wanted), first, families)
     return run
+
+
+def first_perfect_epoch(task: ModularAddition, every: int = 10) -> float:
+    """The first recorded epoch at which every test pair is right; infinite if there is none. No kernel is computed."""
+    epochs = recorded(training(task), every, task.epochs)
+    return next((float(now.epoch) for now in epochs if now.test_accuracy == 1.0), math.inf)
 
 
 def recorded(epochs: Iterator[Epoch], every: int, last: int) -> Iterator[Epoch]:

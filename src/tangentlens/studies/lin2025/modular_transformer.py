@@ -45,9 +45,15 @@ class TransformerRun:
     test_accuracy: list[float] = field(default_factory=list)
     kernel_steps: list[int] = field(default_factory=list)
     sum_overlap: list[float] = field(default_factory=list)
+    readout_eigenvalues: list[Float[Tensor, "mode"]] = field(default_factory=list)
     frequencies: list[int] = field(default_factory=list)
     frequencies_of_modes: list[int] = field(default_factory=list)
     tensors: dict[str, TensorReading] = field(default_factory=dict)
+
+    def readout_ratios(self, position: int, since: int) -> list[float]:
+        """The ratio across a drop of the read-out's spectrum, at every step it was looked at from `since` on."""
+        late = (values for step, values in zip(self.kernel_steps, self.readout_eigenvalues) if step >= since)
+        return [float(values[position - 1] / values[position]) for values in late]
 
 
 def transformer_run(task: ModularTransformer, every: int = 20) -> TransformerRun:
@@ -63,7 +69,9 @@ def transformer_run(task: ModularTransformer, every: int = 20) -> TransformerRun
         if now.epoch <= 400 or now.epoch % 200 == 0:
             run.kernel_steps.append(now.epoch)
             kernel = entk(now.model, tokens, outputs=mean_output(None), parameters="unembedding", dtype=torch.float64)
-            tops.append(spectrum(kernel, TOP[1]).eigenvectors)
+            modes = spectrum(kernel, NEXT[1] + 1)
+            run.readout_eigenvalues.append(modes.eigenvalues)
+            tops.append(modes.eigenvectors[:, : TOP[1]])
     run.frequencies = key_frequencies(now.model.embedding[: task.modulus])
     run.frequencies_of_modes = _held_frequencies(tops[-1], first + second, task.modulus)
     chosen = run.frequencies or [1]

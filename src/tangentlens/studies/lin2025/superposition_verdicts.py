@@ -73,7 +73,9 @@ def _of_setting(runs: Sequence[SuperpositionRun]) -> list[Verdict]:
     drops = ", ".join(f"{run.ratio(run.earlier_drop()):.2f}" for run in runs)
     notes = {
         "T1": f"two largest cliffs against a smooth spectrum, by seed: {[run.found.largest(2) for run in runs]}",
-        "T2": f"ratios across it, by seed: {drops}; features reconstructed: {[run.reconstructed for run in runs]}",
+        "T2": f"ratios across it, by seed: {drops}; cliffs before {count} against a smooth spectrum: "
+        f"{[_before(run.found.positions.tolist(), count) for run in runs]}; features reconstructed: "
+        f"{[run.reconstructed for run in runs]}",
     }
     baselines: dict[str, Any] = {
         "T1": f"init {float(initial[count - 1] / initial[count]):.3g}",
@@ -88,6 +90,10 @@ def _of_setting(runs: Sequence[SuperpositionRun]) -> list[Verdict]:
         baselines["T5.bright"] = f"as they are: {max(_bright(each) for each in maps)}"
     tagged = [{f"{name}{tag}": value for name, value in each.items()} for each in (values, baselines, notes)]
     return judged_all(_claims(key, tag), *tagged)
+
+
+def _before(positions: list[int], last: int) -> list[int]:
+    return [position for position in positions if position < last]
 
 
 def beta_table(runs: Sequence[SuperpositionRun]) -> list[str]:

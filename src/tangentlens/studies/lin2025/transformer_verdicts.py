@@ -76,9 +76,16 @@ def transformer_verdicts(run: TransformerRun) -> list[Verdict]:
     rows = run.task.modulus**2
     chance = {name: 100 * (WINDOWS[window][1] - WINDOWS[window][0]) / rows for name, _, _, window, *_ in _SHARES}
     passed = onset(run.steps, run.test_accuracy, 0.15)
+    late = 3 * run.task.epochs // 4
+    drifts = {name: run.readout_ratios(position, late) for name, _, position, _ in _DROPS[:2]}
     notes = {
         "X1": "significant against shuffled tokens",
         "X7.U": f"ranked by size; {readout.positions or 'none'} significant against a smooth spectrum",
+        **{
+            name: f"over epochs {late} to {run.steps[-1]}: {min(each):.3g} .. {max(each):.3g}"
+            for name, each in drifts.items()
+            if each
+        },
         "X10": f"retrospective: frequencies of the finished run; test accuracy passes 15 % at epoch {passed}",
         "X10.rate": "an independent run saw 7.6",
     }

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from tangentlens.kernels.features import stream_features
 from tangentlens.kernels.tangent import entk
 from tangentlens.measures.feature_change import kernel_distance
-from tangentlens.studies.nam2024.looking import ROWS, Audience, Look, accuracy, audience, look
+from tangentlens.studies.nam2024.looking import Audience, Look, accuracy, audience, look, outputs_of
 from tangentlens.studies.nam2024.material import CLASSES, Labelled, Material, with_code
 from tangentlens.studies.nam2024.models import convolutional, fully_connected
 from tangentlens.studies.nam2024.training import Training, trained
@@ -120,7 +119,3 @@ def watched(
         initial = looks[0].distance if looks else None
         looks.append(look(model, at, step, initial=initial))
     return looks
-
-
-def outputs_of(model: nn.Module, inputs: Tensor) -> Tensor:
-    return torch.cat([found.outputs for found in stream_features(model, inputs.split(ROWS))])

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tangentlens.studies.nam2024.digits import outputs_of, seeded
-from tangentlens.studies.nam2024.looking import Look, audience, look
+from tangentlens.studies.nam2024.digits import seeded
+from tangentlens.studies.nam2024.looking import Look, audience, look, outputs_of
 from tangentlens.studies.nam2024.material import Material
 from tangentlens.studies.nam2024.models import AdditionTransformer
 from tangentlens.studies.nam2024.training import trained

@@ -52,19 +52,26 @@ def at_expected(curve: Float[Tensor, "mode"], modes: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Audience:
-    """The examples a network is looked at with, and its features on them before training."""
+    """The examples a network is looked at with, and its features on them before training.
+
+    Accuracy is that on these examples, or on `fresh` ones (inputs and targets) where they are given.
+    """
 
     inputs: Tensor
     targets: Float[Tensor, "example output"]
     initial: Float[Tensor, "example unit"]
     layer: str | None = None
+    fresh: tuple[Tensor, Tensor] | None = None
 
 
-def audience(model: nn.Module, inputs: Tensor, targets: Tensor, layer: str | None = None) -> Audience:
+def audience(
+    model: nn.Module, inputs: Tensor, targets: Tensor, layer: str | None = None, *,
+    fresh: tuple[Tensor, Tensor] | None = None,
+) -> Audience:  # fmt: skip
     """Fix the examples and remember the initial features; call it before training."""
     model.eval()
     values = [found.values for found in stream_features(model, inputs.split(ROWS), layer, places="mean")]
-    return Audience(inputs, targets, torch.cat(values), layer)
+    return Audience(inputs, targets, torch.cat(values), layer, fresh)
 
 
 def look(model: nn.Module, at: Audience, step: int = 0, *, initial: float | None = None) -> Look:
@@ -78,12 +85,12 @@ def look(model: nn.Module, at: Audience, step: int = 0, *, initial: float | None
         forward_moments(features[g::GROUPS], learned[g::GROUPS], at.targets[g::GROUPS], initial=at.initial[g::GROUPS])
         for g in range(GROUPS)
     ]
-    return Look(
-        step,
-        forward_reading(groups, initial=initial),
-        accuracy(learned, at.targets),
-        squared_norm(model.parameters()),
-    )
+    right = accuracy(learned, at.targets) if at.fresh is None else accuracy(outputs_of(model, at.fresh[0]), at.fresh[1])
+    return Look(step, forward_reading(groups, initial=initial), right, squared_norm(model.parameters()))
+
+
+def outputs_of(model: nn.Module, inputs: Tensor) -> Tensor:
+    return torch.cat([found.outputs for found in stream_features(model, inputs.split(ROWS))])
 
 
 def accuracy(outputs: Float[Tensor, "example output"], targets: Float[Tensor, "example output"]) -> float:

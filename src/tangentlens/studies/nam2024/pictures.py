@@ -26,10 +26,11 @@ def training_size(material: Material, seed: int) -> Arms:
 def learning_rate(material: Material, seed: int) -> Arms:
     """The same network and steps at three learning rates."""
     return {
-        f"learning rate {rate:g}": _arm(material, _residual(material, seed), material.pictures,
-                                        replace(material.sizes.residual, learning_rate=rate, seed=seed))
+        f"learning rate {rate:g}": _trained_on(
+            material, _residual(material, seed), replace(material.sizes.residual, learning_rate=rate, seed=seed)
+        )
         for rate in material.sizes.learning_rates
-    }  # fmt: skip
+    }
 
 
 def batch_norm(material: Material, seed: int) -> Arms:
@@ -38,11 +39,11 @@ def batch_norm(material: Material, seed: int) -> Arms:
 
     def network(norm: bool) -> nn.Module:
         side = material.picture_side
-        build = lambda: plain_deep(sizes.vgg_widths, sizes.vgg_units, CLASSES, batch_norm=norm, side=side)  # noqa: E731
+        build = lambda: plain_deep(sizes.vgg_widths, CLASSES, batch_norm=norm, side=side)  # noqa: E731
         return seeded(seed, material, build)
 
     return {
-        name: _arm(material, network(norm), material.pictures, replace(sizes.vgg, seed=seed))
+        name: _trained_on(material, network(norm), replace(sizes.vgg, seed=seed))
         for name, norm in (("without batch norm", False), ("with batch norm", True))
     }
 
@@ -61,5 +62,18 @@ def _residual(material: Material, seed: int) -> nn.Module:
 
 
 def _arm(material: Material, model: nn.Module, train: Labelled, how: Training) -> list[Look]:
+    """Looked at on test pictures."""
     test = material.pictures_test
     return watched(model, train, audience(model, test.inputs, test.targets), how, [0])
+
+
+def _trained_on(material: Material, model: nn.Module, how: Training) -> list[Look]:
+    """Looked at on training pictures, accuracy on test pictures.
+
+    The paper's table puts 0.034 beside shuffled labels at chance: that can only be of training pictures, and learning
+    rates and batch norm stand in the same table.
+    """
+    train, test = material.pictures.rows(0, material.sizes.learned), material.pictures_test
+    seen = train.rows(0, material.sizes.looked)
+    at = audience(model, seen.inputs, seen.targets, fresh=(test.inputs, test.targets))
+    return watched(model, train, at, how, [0])

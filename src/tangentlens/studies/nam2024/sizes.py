@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from tangentlens.studies.nam2024.training import Training
 
-SMALL_VGG = (16, None, 32, None, 32, 32, None)
 VGG16 = (64, 64, None, 128, 128, None, 256, 256, 256, None, 512, 512, 512, None, 512, 512, 512, None)
+# as deep as the paper's, since what batch norm does depends on depth, and an eighth as wide
+NARROW_VGG16 = tuple(width and width // 8 for width in VGG16)
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Sizes:
 
     regression_points: int = 400
     regression_widths: tuple[int, ...] = (100, 100, 100, 100)
-    regression: Training = field(default=Training(steps=1500, batch=400, learning_rate=1e-3, method="adamw"))
+    # a thousand steps learn the sine in some seeds only; regression is to be looked at when it has ended
+    regression: Training = field(default=Training(steps=10_000, batch=400, learning_rate=1e-3, method="adamw"))
 
     dense_widths: tuple[int, ...] = (256, 128)
     dense: Training = field(default=Training(steps=400, learning_rate=0.05))
@@ -31,18 +33,22 @@ class Sizes:
     digits: Training = field(default=Training(steps=300, learning_rate=0.02))
 
     memorised: int = 500
-    memorising: Training = field(default=Training(steps=600, learning_rate=0.05))
+    # 200 epochs, as is usual behind 95 % on CIFAR-10: shuffled labels have to be known by heart, not half learned
+    memorising: Training = field(default=Training(steps=1600, learning_rate=0.05))
 
     residual_blocks: tuple[int, ...] = (1, 1, 1)
     residual_width: int = 8
-    residual: Training = field(default=Training(steps=150, learning_rate=0.05, weight_decay=5e-4, cosine=True))
+    # pictures for learning rates and batch norm: the paper's networks were trained to the end, and so short a training
+    # ends on a thousand pictures (32 epochs), not on 4000
+    learned: int = 1000
+    residual: Training = field(default=Training(steps=500, learning_rate=0.05, weight_decay=5e-4, cosine=True))
     training_sizes: tuple[int, ...] = (250, 1000, 4000)
+    # the paper's 0.005, 0.05, 0.2 in spacing; under the loss summed over ten outputs 0.2 breaks this network
     learning_rates: tuple[float, ...] = (0.002, 0.02, 0.1)
 
-    vgg_widths: tuple[int | None, ...] = SMALL_VGG
-    vgg_units: int = 64
-    # at 0.05 the layer behind the convolutions dies with batch norm: no active feature is left to measure
-    vgg: Training = field(default=Training(steps=300, learning_rate=0.01))
+    vgg_widths: tuple[int | None, ...] = NARROW_VGG16
+    # a head sees 64 features of order 1, a curvature of about 130: momentum 0.9 is stable below 3.8 / 130 = 0.03
+    vgg: Training = field(default=Training(steps=500, learning_rate=0.02, weight_decay=5e-4, cosine=True))
 
     weight_decays: tuple[float, ...] = (0.0, 0.005)
     # longer than the time in which the decay acts, (1 - momentum) / (learning rate * decay) = 400 steps
@@ -76,14 +82,19 @@ FULL = Sizes(
     digits=Training(steps=8000, batch=128, learning_rate=0.05),
     memorised=5000,
     memorising=Training(steps=20_000, batch=128, learning_rate=0.05),
+    learned=50_000,
+    learning_rates=(0.005, 0.05, 0.2),
     residual_blocks=(2, 2, 2, 2),
     residual_width=64,
-    residual=Training(steps=20_000, batch=128, learning_rate=0.05, weight_decay=5e-4, cosine=True),
+    # the mean over outputs: 512 features of order 1 under the summed loss are beyond the stable learning rate
+    residual=Training(
+        steps=20_000, batch=128, learning_rate=0.05, weight_decay=5e-4, cosine=True, loss="mean squared error"
+    ),
     training_sizes=(500, 1000, 5000, 10_000, 50_000),
-    learning_rates=(0.005, 0.05, 0.2),
     vgg_widths=VGG16,
-    vgg_units=4096,
-    vgg=Training(steps=20_000, batch=128, learning_rate=0.02),
+    vgg=Training(
+        steps=20_000, batch=128, learning_rate=0.02, weight_decay=5e-4, cosine=True, loss="mean squared error"
+    ),
     decaying=Training(steps=8000, batch=128, learning_rate=0.05),
     downscaled=Training(steps=8000, batch=128, learning_rate=0.02),
     modulus=97,

@@ -23,7 +23,8 @@ class Training:
     weight_decay: float = 0.0
     method: Literal["sgd", "adamw"] = "sgd"
     cosine: bool = False
-    loss: Literal["squared error", "cross entropy"] = "squared error"
+    # summed or averaged over outputs: with C outputs the mean makes the same learning rate C times gentler
+    loss: Literal["squared error", "mean squared error", "cross entropy"] = "squared error"
     head_only: bool = False
     seed: int = 0
 
@@ -89,4 +90,6 @@ def _optimizer(parameters: list[nn.Parameter], how: Training) -> torch.optim.Opt
 def _loss(how: Training) -> Callable[[Tensor, Tensor], Tensor]:
     if how.loss == "cross entropy":
         return lambda found, wanted: nn.functional.cross_entropy(found, wanted.argmax(1))
+    if how.loss == "mean squared error":
+        return nn.functional.mse_loss
     return lambda found, wanted: (found - wanted).square().sum(1).mean()

@@ -16,6 +16,7 @@ from tangentlens.measures.bias import asymmetry_index, bias_ratio, disjoint, one
 from tangentlens.measures.drift import Drift, drift
 from tangentlens.studies.claims import Band, Claim, Verdict, around, judged
 from tangentlens.studies.sun2023.models import DeepTokenMLP, TextModel, TokenMLP
+from tangentlens.studies.sun2023.reference import one_more_seed
 from tangentlens.studies.sun2023.synthetic import Corpus, polar_words
 from tangentlens.studies.sun2023.training import train_on_counts
 
@@ -85,11 +86,12 @@ def bias_verdicts(
         for step, value in zip(steps, EXPECTED[setting]):
             if any(step not in run.asymmetry for run in found):
                 continue
+            seen = [run.asymmetry[step] for run in found]
             claim = Claim(
                 f"S2.{setting} {step}", f"{setting}, prior .8: asymmetry index after {step} steps",
-                DERIVED, value, "independent run", around(value, 0.1),
+                DERIVED, value, "independent run", one_more_seed(value, seen, 0.1),
             )  # fmt: skip
-            verdicts.append(judged(claim, [run.asymmetry[step] for run in found], baseline=0.0))
+            verdicts.append(judged(claim, seen, baseline=0.0))
     verdicts.append(_readout(runs, late if late in runs["ReLU s_v=.01"][0].one_signed else early))
     verdicts.append(_balanced(balanced))
     verdicts += _warning(runs)

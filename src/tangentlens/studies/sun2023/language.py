@@ -75,12 +75,16 @@ def _language(name: str, train: list[str], test: list[str], vocabulary: int) -> 
 
 @dataclass(frozen=True)
 class LanguageRun:
-    """Each way of choosing targets, for the trained model, the untrained one and a unigram-only scorer."""
+    """Each way of choosing targets, for the trained model, the untrained one and a unigram-only scorer.
+
+    `notebook` is the share of contexts whose medians are apart, the others hold the share of pairs in order of each
+    context.
+    """
 
     notebook: dict[str, float]
-    association: dict[str, float]
-    matched: dict[str, float]
-    matched_next: dict[str, float]
+    association: dict[str, list[float]]
+    matched: dict[str, list[float]]
+    matched_next: dict[str, list[float]]
     leak: float
     leak_unmasked: float
     perplexity: float
@@ -107,9 +111,9 @@ def language_run(
     probe = text.test[: 4 * WINDOW].reshape(4, WINDOW)
     return LanguageRun(
         {name: float(medians_apart(s, targets_by_share(counts, chosen))) for name, s in scorers.items()},
-        {name: _mean(s, targets_by_pmi(counts, chosen, minimum=200)) for name, s in scorers.items()},
-        {name: _mean(s, matched_targets(counts, chosen, minimum=200)) for name, s in scorers.items()},
-        {name: _mean(s, matched_targets(text.bigrams, chosen, minimum=20)) for name, s in scorers.items()},
+        {name: _shares(s, targets_by_pmi(counts, chosen, minimum=200)) for name, s in scorers.items()},
+        {name: _shares(s, matched_targets(counts, chosen, minimum=200)) for name, s in scorers.items()},
+        {name: _shares(s, matched_targets(text.bigrams, chosen, minimum=20)) for name, s in scorers.items()},
         causal_leak(model, probe, len(text.words)),
         causal_leak(open_model, probe, len(text.words)),
         perplexity(model, text.test),
@@ -118,8 +122,8 @@ def language_run(
     )
 
 
-def _mean(scores: Tensor, targets: Targets) -> float:
-    return float(share_above(scores, targets).mean())
+def _shares(scores: Tensor, targets: Targets) -> list[float]:
+    return share_above(scores, targets).tolist()
 
 
 def _model(text: Language, seed: int, width: int, causal: bool) -> LanguageModel:

@@ -23,7 +23,7 @@ from tangentlens.measures.negation import NegationGrid, negation_grid
 from tangentlens.studies.sun2023 import models
 from tangentlens.studies.sun2023.models import TextModel
 from tangentlens.studies.sun2023.synthetic import BEGIN, NOT, Corpus, adjacent_xor, negated_adjectives, word_order
-from tangentlens.studies.sun2023.training import accuracy, train_on_documents
+from tangentlens.studies.sun2023.training import accuracy, step_of, train_on_documents
 
 SMALL = Deviations(0.1, 0.1, 0.1)
 TIMES = (20.0, 10_000.0)
@@ -35,6 +35,8 @@ KERNELS: dict[str, Kernel] = {
     "MLP ReLU": lambda d, o: mlp_kernel(d, o, deviations=SMALL),
     "SA": lambda d, o: attention_kernel(d, o, deviations=SMALL),
     "linear CNN": lambda d, o: cnn_kernel(d, o, padding=0, activation="identity", deviations=SMALL),
+    # behind a blank on either side every word fills both slots of its windows: no edge tells a slot from the other
+    "linear CNN, padded": lambda d, o: cnn_kernel(d, o, padding=1, activation="identity", deviations=SMALL),
     "ReLU CNN": lambda d, o: cnn_kernel(d, o, padding=0, deviations=SMALL),
     "MV": lambda d, o: matrix_vector_kernel(d, o, deviations=SMALL),
     "L-RNN": lambda d, o: linear_recurrence_kernel(d, o, deviations=SMALL),
@@ -93,7 +95,7 @@ def by_network(task: str, network: str, seed: int, *, epochs: int = 300, rate: f
     train, test = pairs(task, seed)
     model = NETWORKS[network](train.vocabulary, seed)
     optimiser = torch.optim.Adam(model.parameters(), lr=rate)
-    train_on_documents(model, train.documents, train.labels, optimiser, epochs, batch=None, seed=seed)
+    train_on_documents(model, train.documents, train.labels, step_of(model, optimiser), epochs, batch=None, seed=seed)
     grids: tuple[NegationGrid, ...] = ()
     if task == "negation":
         scores = label_scores(model, [row.tolist() for row in _probe(train)])[:, 0]

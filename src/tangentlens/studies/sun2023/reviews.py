@@ -16,6 +16,7 @@ from tangentlens.measures.cooccurrence import shares
 from tangentlens.measures.drift import Drift, drift
 from tangentlens.measures.kernel_flow import kernel_flow
 from tangentlens.studies.sun2023.models import SelfAttention, TextModel, TokenCNN, TokenMLP, padded
+from tangentlens.studies.sun2023.row_adagrad import RowAdagrad
 from tangentlens.studies.sun2023.text import Task
 from tangentlens.studies.sun2023.training import accuracy, train_on_documents
 
@@ -92,16 +93,15 @@ def released(task: Task, recipe: Recipe, seed: int, epochs: int, looks: Sequence
         seen.one_signed[epoch] = float(one_signed(model.readout.detach()[0]))
         seen.drift[epoch] = drift(entk(model, probe), first)
 
-    optimiser = torch.optim.Adagrad(model.parameters(), lr=RATE, fused=True)  # a tenth of the time
-    train_on_documents(model, task.documents, task.labels, optimiser, epochs, seed=seed, looks=set(looks), look=look)
+    step = RowAdagrad(model, RATE)
+    train_on_documents(model, task.documents, task.labels, step, epochs, seed=seed, looks=set(looks), look=look)
     return seen
 
 
 def topics(task: Task, seed: int, epochs: int) -> tuple[list[float], list[float], float]:
     """Several classes: per class the rank correlation of scores with shares, its shuffled null, and test accuracy."""
     model = RECIPES["ReLU s_v=.1"].network(task, seed)
-    optimiser = torch.optim.Adagrad(model.parameters(), lr=RATE, fused=True)  # a tenth of the time
-    train_on_documents(model, task.documents, task.labels, optimiser, epochs, seed=seed)
+    train_on_documents(model, task.documents, task.labels, RowAdagrad(model, RATE), epochs, seed=seed)
     frequent = [n for n, row in zip(task.counts.tokens, task.counts.counts) if row.sum() > 5]
     scores = label_scores(model, frequent, chunk=4096)  # type: ignore[arg-type]
     scores = scores - scores.mean(1, keepdim=True)

@@ -7,14 +7,15 @@ from statistics import fmean
 
 from torch import Tensor
 
-from tangentlens.studies.claims import Band, Claim, Verdict, around, judged, within_share
+from tangentlens.studies.claims import Band, Claim, Verdict, around, judged
+from tangentlens.studies.sun2023.reference import one_more_seed
 from tangentlens.studies.sun2023.reviews import Looks
 from tangentlens.studies.sun2023.text import Task
 
 RERUN = "independent numpy run of the released recipe, one seed"
 CODE = "the authors' code"
 FLOW = "exact kernel flow, independent run"
-SHARE = 0.25  # how far one seed of another program may lie from ours
+SHARE = 0.25  # how far one seed of another program may lie from ours at least, relatively
 
 BIAS = {
     ("ReLU s_v=.1", 200): (0.270, -0.254),
@@ -66,11 +67,12 @@ def follow_verdicts(runs: Sequence[Looks], epoch: int) -> list[Verdict]:
         ("negative, highest", -0.198, lambda run: float(run.negative[epoch].max())),
         ("negative, lowest", -1.536, lambda run: float(run.negative[epoch].min())),
     ):
+        seen = [read(run) for run in runs]
         claim = Claim(
             f"1.range {name}", f"range of word scores at epoch {epoch}: {name}", RERUN, value, "independent run",
-            within_share(value, SHARE),
+            one_more_seed(value, seen, SHARE * abs(value)),
         )  # fmt: skip
-        verdicts.append(judged(claim, [read(run) for run in runs]))
+        verdicts.append(judged(claim, seen))
     for name, value, accuracies in (
         ("train", 0.947, [run.train[epoch] for run in runs]),
         ("test", 0.802, [run.test[epoch] for run in runs]),
@@ -90,14 +92,14 @@ def bias_row_verdicts(runs: Mapping[str, Sequence[Looks]]) -> list[Verdict]:
         if not found:
             continue
         for side, value in zip(("positive", "negative"), means):
+            seen = [float(getattr(run, side)[epoch].mean()) for run in found]
             claim = Claim(
                 f"{4 if name == 'SA' else 3}.{name} {side} {epoch}",
                 f"SST-2, {name}, epoch {epoch}: mean score of {side} words",
                 RERUN + (", uniform attention" if name == "SA" else ""), value, "independent run",
-                within_share(value, SHARE),
+                one_more_seed(value, seen, SHARE * abs(value)),
             )  # fmt: skip
-            verdicts.append(judged(claim, [float(getattr(run, side)[epoch].mean()) for run in found],
-                                   note=_asymmetry(found, epoch)))  # fmt: skip
+            verdicts.append(judged(claim, seen, note=_asymmetry(found, epoch)))
     return verdicts
 
 

@@ -33,23 +33,27 @@ class Sizes:
 
 
 QUICK = Sizes(
-    widths=(16, 64, 256),
+    widths=(16, 64, 384),
     matrix_widths=(8, 32, 96),
-    networks=12,
+    networks=24,
     disjoint_width=256,
     lazy_widths=(64, 1024),
     bias_steps=(20, 100),
-    trained_order=("SA", "ReLU CNN", "MV diagonal"),
-    recipes={"ReLU s_v=.1": (80, (0, 80)), "ReLU s_v=.01": (80, (0, 80))},
-    costly_seeds=1,
-    least_seeds=3,
+    trained_order=("SA", "linear CNN", "ReLU CNN", "MV diagonal"),
+    recipes={
+        "ReLU s_v=.1": (200, (0, 100, 200)),
+        "ReLU s_v=.01": (200, (0, 100, 200)),
+        "GeLU s_v=.01": (100, (0, 100)),
+    },
+    costly_seeds=3,
+    least_seeds=5,
     topic_epochs=0,
     imdb_examples=0,
     imdb_epochs=0,
     languages=("Tiny Shakespeare",),
     language_epochs=1,
     language_width=64,
-    beyond=False,
+    beyond=True,
 )
 FULL = Sizes(
     widths=(16, 64, 256, 384),

@@ -73,17 +73,21 @@ BEGIN = 28
 
 
 def negated_adjectives(
-    *, examples: int = 400, length: int = 6, negated_positive: float = 0.3, negated_negative: float = 0.1, seed: int = 0
+    *, examples: int = 400, length: int = 6, negated_positive: int = 55, negated_negative: int = 26, seed: int = 0
 ) -> Corpus:
     """S4: one of 8 + 8 adjectives, "not" before it at times, among 10 fillers; label = polarity times negation.
 
-    Positive adjectives are negated more often, as in reviews, so "not" itself leans negative.
+    Positive adjectives are negated more often, as in reviews, so "not" itself leans negative. How many documents of
+    each side are negated is fixed, at the numbers of the independent run: drawn anew for each seed, they alone move
+    every accuracy of the table by as much as the architectures differ.
     """
     random = torch.Generator().manual_seed(seed)
     polarity = torch.randint(0, 2, (examples,), generator=random)
     adjective = 1 + torch.randint(0, 8, (examples,), generator=random) + 8 * (1 - polarity)
-    chance = torch.where(polarity == 1, negated_positive, negated_negative)
-    negated = (torch.rand(examples, generator=random) < chance).long()
+    negated = torch.zeros(examples, dtype=torch.long)
+    for side, number in ((1, negated_positive), (0, negated_negative)):
+        rows = torch.nonzero(polarity == side).flatten()
+        negated[rows[torch.randperm(len(rows), generator=random)[:number]]] = 1
     fillers = torch.randint(NOT + 1, BEGIN, (examples, length), generator=random)
     documents = []
     for row in range(examples):

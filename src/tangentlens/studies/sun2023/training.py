@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from tangentlens.studies.sun2023.models import padded
 
 Look = Callable[[int], object]
+Step = Callable[[Tensor, Tensor], object]
+"""One step of training on (tokens, labels)."""
 
 
 def loss(scores: Float[Tensor, "example label"], labels: Int[Tensor, "example"]) -> Float[Tensor, ""]:
@@ -48,11 +50,22 @@ def train_on_counts(
         optimiser.step()
 
 
+def step_of(model: nn.Module, optimiser: torch.optim.Optimizer) -> Step:
+    """Gradient of the loss by autograd, then whatever the optimiser does with it."""
+
+    def step(tokens: Int[Tensor, "example position"], labels: Int[Tensor, "example"]) -> None:
+        optimiser.zero_grad(set_to_none=True)
+        loss(model(tokens), labels).backward()
+        optimiser.step()
+
+    return step
+
+
 def train_on_documents(
     model: nn.Module,
     documents: Sequence[Int[Tensor, "_position"]],
     labels: Int[Tensor, "example"],
-    optimiser: torch.optim.Optimizer,
+    step: Step,
     epochs: int,
     *,
     batch: int | None = 64,
@@ -62,6 +75,7 @@ def train_on_documents(
 ) -> None:
     """Shuffled batches, or the whole corpus at once (`batch=None`); `look` is called after the epochs in `looks`."""
     random = torch.Generator().manual_seed(seed)
+    table, lengths = padded(documents), torch.tensor([len(document) for document in documents])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # dropout
         for epoch in range(epochs + 1):
@@ -70,26 +84,22 @@ def train_on_documents(
             if epoch == epochs:
                 break
             model.train()
-            for rows in _batches(documents, batch, random):
-                optimiser.zero_grad(set_to_none=True)
-                loss(model(padded([documents[row] for row in rows])), labels[rows]).backward()
-                optimiser.step()
+            for rows in _batches(lengths, batch, random):
+                step(table[rows, : int(lengths[rows].max())], labels[rows])
     model.eval()
 
 
 def _batches(
-    documents: Sequence[Int[Tensor, "_position"]], batch: int | None, random: torch.Generator
-) -> Iterator[list[int]]:
+    lengths: Int[Tensor, "example"], batch: int | None, random: torch.Generator
+) -> Iterator[Int[Tensor, "_row"]]:
     """A shuffled pass in batches of similar length: padding costs as much as words, and is most of a random batch."""
-    order = torch.randperm(len(documents), generator=random).tolist()
+    order = torch.randperm(len(lengths), generator=random)
     if batch is None:
         yield order
         return
-    pool = 16 * batch
-    batches = []
-    for start in range(0, len(order), pool):
-        part = sorted(order[start : start + pool], key=lambda row: len(documents[row]))
-        batches += [part[i : i + batch] for i in range(0, len(part), batch)]
+    batches: list[Tensor] = []
+    for part in order.split(16 * batch):
+        batches += part[lengths[part].argsort(stable=True)].split(batch)
     for place in torch.randperm(len(batches), generator=random).tolist():
         yield batches[place]
 
