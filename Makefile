@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 WORKERS ?= 2
+# of reproduce: the whole studies want a GPU and hours; OPTIONS="--quick --data FOLDER" is what docs/reproductions shows
+OPTIONS ?=
 
 .PHONY: venv demo test lint types docs bench reproduce format clean
 
@@ -38,7 +40,7 @@ bench: venv
 	$(BIN)/python -m tangentlens bench
 
 reproduce: venv
-	$(BIN)/python -m tangentlens reproduce all
+	$(BIN)/python -m tangentlens reproduce all --pages docs/reproductions $(OPTIONS)
 
 clean:
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache site

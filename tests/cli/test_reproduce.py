@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tangentlens import studies
 from tangentlens.cli import main
 from tangentlens.studies import Band, Claim, Study, StudyOptions, StudyResult, judged
+from tangentlens.studies.claims_page import Seen, claims_page
 
 HEIGHT = Claim("T1", "The tower is 324 m high", "p. 1", 324.0, "paper", Band(320, 328), unit="m")
 
@@ -61,6 +63,31 @@ def test_all_runs_every_study_and_keeps_their_folders_apart(measured, tmp_path: 
     assert len(told) == len(studies.STUDY_NAMES) == len(json.loads(file.read_text()))
     assert all(options.quick and options.seeds == 2 for options in told)
     assert len({options.run for options in told}) == len(told)
+
+
+def test_a_page_shows_the_claims_and_keeps_what_was_written_below_them(measured, tmp_path: Path) -> None:
+    words = ["reproduce", "lin2025", "--quick", "--seeds", "2", "--pages", str(tmp_path / "pages")]
+    measured(323.0, 325.0)
+    main(words)
+    page = tmp_path / "pages" / "tower.md"
+    assert "**1 of 1 claims hold.**" in page.read_text()
+    assert "`tangentlens reproduce tower --quick --seeds 2`" in page.read_text()
+    page.write_text(page.read_text() + "\n## Reading the table\n\nIt grows in summer.\n")
+    measured(300.0, 302.0)
+    main(words)
+    shown = page.read_text()
+    assert "**0 of 1 claims hold.**" in shown and "1 of 1" not in shown
+    assert shown.count("It grows in summer.") == shown.count("## Reading the table") == 1
+
+
+def test_a_page_is_one_row_a_claim_whatever_its_words_are(tmp_path: Path) -> None:
+    odd = Claim("T|2", "|W|^2 < 3 and a_i_j *", "p. 2", "1 | 2", "paper", Band(0, 3))
+    verdicts = [judged(HEIGHT, 324.0, baseline=0.0), judged(odd, 2.0, note="a * b | c")]
+    seen = Seen("tangentlens reproduce tower", 3.0, date(2026, 1, 2), "torch 2 on 2 cores")
+    lines = claims_page(Study("tower", "A tower", "Guide", lambda _: StudyResult("tower", [])), verdicts, seen)
+    rows = [line for line in lines.splitlines() if line.startswith("|")]
+    bars = [line.replace("\\|", "").count("|") for line in rows]
+    assert len(rows) == 4 and len(set(bars)) == 1
 
 
 def test_datasets_are_looked_for_where_the_user_says(measured, tmp_path: Path, monkeypatch) -> None:

@@ -90,6 +90,8 @@ class Reproduce(Command):
     """Repeat over this many seeds; the default is each study's own."""
     json: Annotated[Path | None, arg(metavar="FILE")] = None
     """Also write the table of claims to this file as a list of objects."""
+    pages: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    """Also write a page of Markdown per paper into this folder; what people wrote below its table stays."""
     data: Annotated[Path | None, arg(metavar="FOLDER")] = None
     """The folder of datasets; the default is TANGENTLENS_DATA."""
     record: Annotated[Path | None, arg(metavar="FOLDER")] = None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from time import monotonic
 
 from tangentlens.cli.commands import Reproduce
 from tangentlens.errors import BadInput, ClaimOutsideTolerance
-from tangentlens.studies import STUDY_NAMES, StudyOptions, Verdict, study, write_claims
+from tangentlens.studies import STUDY_NAMES, Study, StudyOptions, StudyResult, Verdict, study, write_claims
+from tangentlens.studies.claims_page import Seen, claims_page, this_machine, write_page
 
 
 def run(settings: Reproduce) -> int:
@@ -22,6 +25,7 @@ def run(settings: Reproduce) -> int:
     for name in names:
         chosen = study(name)
         print(f"{chosen.title}\n{chosen.paper}\n", flush=True)
+        start = monotonic()
         result = chosen.run(options(settings, name, apart=len(names) > 1))
         print(result, flush=True)
         print()
@@ -29,6 +33,8 @@ def run(settings: Reproduce) -> int:
         if settings.json is not None:  # after every study: a later one that is killed takes nothing with it
             settings.json.parent.mkdir(parents=True, exist_ok=True)
             write_claims(verdicts, settings.json)
+        if settings.pages is not None:
+            _write_page(settings, chosen, result, monotonic() - start)
     failing = [verdict.id for verdict in verdicts if not verdict.holds]
     if failing:
         raise ClaimOutsideTolerance(
@@ -43,3 +49,11 @@ def options(settings: Reproduce, name: str, *, apart: bool) -> StudyOptions:
     data = settings.data or (Path(os.environ["TANGENTLENS_DATA"]) if "TANGENTLENS_DATA" in os.environ else None)
     told = StudyOptions(quick=settings.quick, data=data, run=run_folder, device=settings.device)
     return told if settings.seeds is None else replace(told, seeds=settings.seeds)
+
+
+def _write_page(settings: Reproduce, chosen: Study, result: StudyResult, seconds: float) -> None:
+    assert settings.pages is not None
+    words = ["tangentlens reproduce", chosen.name, "--quick" if settings.quick else ""]
+    words += [f"--seeds {settings.seeds}" if settings.seeds is not None else ""]
+    seen = Seen(" ".join(filter(None, words)), seconds, date.today(), this_machine(settings.device))
+    write_page(claims_page(chosen, result.verdicts, seen, result.notes), settings.pages / f"{chosen.name}.md")
