@@ -22,7 +22,8 @@ def gradients(measurement: Measurement, inputs: object) -> tangent.Jacobian:
     for piece in pieces.values():
         gradient = formed(piece.factors, piece.shape).flat
         if piece.name not in whole:
-            whole[piece.name] = gradient.new_zeros(*gradient.shape[:2], measurement.wanted[piece.name].numel())
+            size = tangent.real_numbers(measurement.wanted[piece.name]).numel()
+            whole[piece.name] = gradient.new_zeros(*gradient.shape[:2], size)
         place = slice(None) if piece.index is None else piece.index
         whole[piece.name][:, :, place] += gradient
     return whole

@@ -106,10 +106,15 @@ def _gradients(
             gradients = torch.autograd.grad(out[c], list(parameters.values()), retain_graph=True, allow_unused=True)
             for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
                 gradient = torch.zeros_like(parameter) if gradient is None else gradient.to_dense()
-                of_example[name].append(gradient.detach().reshape(-1))
+                of_example[name].append(real_numbers(gradient.detach()))
         for name in parameters:
             rows[name].append(torch.stack(of_example[name]))
     return {name: torch.stack(of_examples) for name, of_examples in rows.items()}
+
+
+def real_numbers(tensor: Tensor) -> Float[Tensor, "number"]:
+    """Flattened; a complex number is two real ones."""
+    return torch.view_as_real(tensor).reshape(-1) if tensor.is_complex() else tensor.reshape(-1)
 
 
 def at(jacobian: Jacobian, chosen: list[int]) -> Jacobian:

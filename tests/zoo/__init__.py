@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.zoo import (
     attention,
+    complex_numbers,
     convolutional,
     dense,
     embedded,
@@ -33,6 +34,7 @@ FAMILIES = (
     reparametrised,
     routed,
     unusual,
+    complex_numbers,
     returned,
     huggingface,
 )

@@ -27,7 +27,7 @@ class Entry:
             with torch.no_grad():
                 for parameter in model.parameters():  # scales of one and biases of zero would hide mistakes
                     parameter.add_(0.1 * torch.randn_like(parameter))
-        return model.to(dtype), converted(inputs, dtype)
+        return model._apply(lambda tensor: converted(tensor, dtype)), converted(inputs, dtype)
 
 
 def entry(notes: str, outputs: Callable[[Any], Tensor] | None = None) -> Callable[[Callable], Entry]:
@@ -39,7 +39,9 @@ def converted(inputs: Any, dtype: torch.dtype) -> Any:
         return {name: converted(value, dtype) for name, value in inputs.items()}
     if isinstance(inputs, tuple):
         return tuple(converted(value, dtype) for value in inputs)
-    return inputs.to(dtype) if isinstance(inputs, Tensor) and inputs.is_floating_point() else inputs
+    if not isinstance(inputs, Tensor) or not (inputs.is_floating_point() or inputs.is_complex()):
+        return inputs
+    return inputs.to(dtype.to_complex() if inputs.is_complex() else dtype)
 
 
 class Written(nn.Module):

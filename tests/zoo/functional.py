@@ -154,3 +154,38 @@ def vmap_inside():
         return torch.func.vmap(member)(m.weights, m.biases).mean(0)
 
     return Written(forward, weights=randn(3, 3, 2), biases=randn(3, 2)), randn(4, 3)
+
+
+@entry("a linear system solved for every example, its matrix made of a parameter")
+def linear_solve():
+    def forward(m, x):
+        matrix = m.a @ m.a.T + torch.eye(3, dtype=x.dtype)
+        return m.head(torch.linalg.solve(matrix, x.T).T)
+
+    return Written(forward, a=randn(3, 3), head=nn.Linear(3, 2)), randn(4, 3)
+
+
+@entry("two overlapping selections of one parameter, of one length, first place and weighted sum of places")
+def selections_that_look_alike():
+    def forward(m, x):
+        return (x[:, :3] * m.p[[0, 4, 2]]).tanh() + (x[:, 2:] * m.p[[0, 1, 4]]).sin()
+
+    return Written(forward, p=randn(5)), randn(4, 5)
+
+
+@entry("a bias that enters at half its size, where the first example shows nothing of it")
+def halved_bias():
+    def forward(m, x):
+        return m.head(torch.relu(torch.addmm(m.bias, x, m.weight, beta=0.5) - 2.0))
+
+    x = 3 * randn(4, 3)
+    x[0] = 0
+    return Written(forward, bias=0.1 * randn(5), weight=randn(3, 5), head=nn.Linear(5, 2)), x
+
+
+@entry("a bias whose factor is one but for the fifth digit")
+def bias_scaled_by_nearly_one():
+    def forward(m, x):
+        return m.head(torch.addmm(m.bias, x, m.weight, beta=1.00005).tanh())
+
+    return Written(forward, bias=randn(5), weight=randn(3, 5), head=nn.Linear(5, 2)), randn(4, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 
 import torch
 from torch import nn, randn
@@ -227,3 +228,34 @@ def scripted_module():
         warnings.simplefilter("ignore", DeprecationWarning)
         inner = torch.jit.script(mlp(3, 4, 3))
     return Written(lambda m, x: m.head(m.inner(x).tanh()), inner=inner, head=nn.Linear(3, 2)), randn(4, 3)
+
+
+@entry("a clamp written into the weight by forward itself")
+def weight_clamped_in_forward():
+    def forward(m, x):
+        with torch.no_grad():
+            m.net[0].weight.clamp_(-0.2, 0.2)
+        return m.net(x)
+
+    return Written(forward, net=mlp(3, 5, 2)), randn(4, 3)
+
+
+@entry("a table whose rows the functional lookup shortens in place")
+def functional_embedding_with_max_norm():
+    def forward(m, ids):
+        return m.head(functional.embedding(ids, m.table, max_norm=0.5).flatten(1))
+
+    return Written(forward, table=randn(7, 4), head=nn.Linear(12, 2)), torch.randint(7, (4, 3))
+
+
+@entry("statistics of the input taken by numpy")
+def numpy_on_the_input():
+    def forward(m, x):
+        return m.net(x) * torch.as_tensor(x.numpy().mean(1, keepdims=True))
+
+    return Written(forward, net=mlp(3, 5, 2)), randn(4, 3)
+
+
+@entry("the input is copied deeply before use")
+def deep_copy_of_the_input():
+    return Written(lambda m, x: m.net(deepcopy(x)), net=mlp(3, 5, 2)), randn(4, 3)

@@ -123,7 +123,9 @@ def without_dead_positions(factor: Factor) -> Factor:
     """Drop positions no output depends on: exact, and after last-token outputs nearly everything goes."""
     if isinstance(factor, Formed):
         return factor
-    live = (factor.b != 0).flatten(3).any(-1).any(1)
+    if factor.b.shape[2] == 1 or (factor.b.shape[1] and bool(_live(factor.b[:, :1]).all())):
+        return factor  # mostly the first output shows it: no need to read them all
+    live = _live(factor.b)
     longest = int(live.sum(1).max()) if live.numel() else 0
     if longest == live.shape[1]:
         return factor
@@ -134,6 +136,11 @@ def without_dead_positions(factor: Factor) -> Factor:
     if isinstance(factor, Outer):
         return replace(factor, a=factor.a[rows, order], b=b)
     return Lookup(factor.ids[rows, order], b)
+
+
+def _live(b: Tensor) -> Tensor:
+    """Positions (example, position) at which some of these outputs have a gradient."""
+    return (b != 0).flatten(3).any(-1).any(1)
 
 
 def _alike(left: Outer, right: Outer) -> bool:

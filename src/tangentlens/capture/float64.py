@@ -23,9 +23,15 @@ class Float64Throughout(TorchFunctionMode):
     ) -> Any:
         if func is Tensor.float:
             return args[0].double()
-        args = tuple(torch.float64 if a is torch.float32 else a for a in args)
-        kwargs = {name: torch.float64 if v is torch.float32 else v for name, v in (kwargs or {}).items()}
+        if func is torch.Tensor.cfloat:  # type: ignore[attr-defined]
+            return args[0].cdouble()
+        args = tuple(_lifted(a) for a in args)
+        kwargs = {name: _lifted(v) for name, v in (kwargs or {}).items()}
         return func(*args, **kwargs)
+
+
+def _lifted(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else torch.complex128 if value is torch.complex64 else value
 
 
 def float64_throughout(model: nn.Module) -> AbstractContextManager[Any]:

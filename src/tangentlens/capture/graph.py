@@ -41,6 +41,11 @@ class Meeting:
     def source_shape(self) -> torch.Size:
         return edge_shape(self.source)
 
+    @property
+    def real(self) -> bool:
+        """Rules are for real numbers: with complex ones a gradient carries conjugates."""
+        return not any(edge_dtype(edge).is_complex for edge in ((self.node, 0), self.source))
+
 
 @dataclass
 class Graph:
@@ -94,6 +99,17 @@ def edge_shape(edge: Edge) -> torch.Size:
     node, number = edge
     variable = getattr(node, "variable", None)
     return variable.shape if isinstance(variable, Tensor) else torch.Size(node._input_metadata[number].shape)
+
+
+def edge_dtype(edge: Edge) -> torch.dtype:
+    node, number = edge
+    variable = getattr(node, "variable", None)
+    return variable.dtype if isinstance(variable, Tensor) else node._input_metadata[number].dtype
+
+
+def written_in_python(graph: Graph) -> list[Node]:
+    """Operations whose backward pass is a function of the user's, which may run anything."""
+    return [node for node in graph.nodes if isinstance(node, torch.autograd.function.FunctionCtx)]
 
 
 def inputs_of(node: Node) -> list[tuple[int, Edge]]:

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map
 
 from tangentlens.capture.factors import Formed
 from tangentlens.capture.outputs import Outputs, selected_outputs
 from tangentlens.capture.probe import Probe
 
 
+@torch.enable_grad()  # under no_grad torch batches the backward pass of linalg.solve wrongly
 def by_vmap(model: nn.Module, names: list[str], outputs: Outputs | None, probe: Probe) -> dict[str, Formed]:
     """Jacobians of single examples, vectorised; raises whatever vmap raises on models it cannot serve.
 
@@ -24,15 +26,15 @@ def by_vmap(model: nn.Module, names: list[str], outputs: Outputs | None, probe: 
     chosen = {name: everything[name].detach() for name in names}
 
     def one(parameters: dict[str, Tensor], inputs: Any) -> Tensor:
-        single = Probe(_map_all(inputs), 1)
+        single = Probe(tree_map(_alone, inputs), 1)
         raw = torch.func.functional_call(model, parameters, *_arguments(single))
         return selected_outputs(raw, outputs, 1)[0]
 
     batched = probe.inputs if isinstance(probe.inputs, Tensor | dict) else tuple(probe.inputs)
-    axes = _in_axes(batched)
+    axes = tree_map(lambda value: 0 if isinstance(value, Tensor) and value.ndim else None, batched)
     with sdpa_kernel(SDPBackend.MATH):  # the fused kernels have no batching rule
         jacobians = torch.func.vmap(torch.func.jacrev(one), in_dims=(None, axes), randomness="error")(chosen, batched)
-    return {name: Formed(jacobian.detach()) for name, jacobian in jacobians.items()}
+    return {name: Formed(_in_real_numbers(jacobian.detach())) for name, jacobian in jacobians.items()}
 
 
 @torch.enable_grad()
@@ -43,7 +45,7 @@ def by_loop(
     rows: dict[str, list[Tensor]] = {name: [] for name in parameters}
     for n in range(probe.length):
         single = probe.rows(n, n + 1)
-        out = selected_outputs(single.differentiable().call(model), outputs, 1)[0]
+        out = selected_outputs(single.copied().call(model), outputs, 1)[0]
         for value in out:
             if value.grad_fn is None:
                 found: tuple[Tensor | None, ...] = (None,) * len(parameters)
@@ -52,10 +54,13 @@ def by_loop(
             for (name, parameter), gradient in zip(parameters.items(), found, strict=True):
                 rows[name].append(torch.zeros_like(parameter) if gradient is None else gradient.to_dense())
         width = len(out)
-    return {
-        name: Formed(torch.stack(gradients).view(probe.length, width, *parameters[name].shape).detach())
-        for name, gradients in rows.items()
-    }
+    stacked = {name: torch.stack(gradients).detach().unflatten(0, (-1, width)) for name, gradients in rows.items()}
+    return {name: Formed(_in_real_numbers(gradients)) for name, gradients in stacked.items()}
+
+
+def _in_real_numbers(gradients: Tensor) -> Tensor:
+    """A complex parameter is pairs of real ones, and autograd's gradient the derivatives by each."""
+    return torch.view_as_real(gradients) if gradients.is_complex() else gradients
 
 
 def _arguments(probe: Probe) -> tuple[Any, ...]:
@@ -65,18 +70,6 @@ def _arguments(probe: Probe) -> tuple[Any, ...]:
     return ((), dict(inputs)) if isinstance(inputs, dict) else (tuple(inputs),)
 
 
-def _map_all(inputs: Any) -> Any:
+def _alone(value: Any) -> Any:
     """vmap hands over examples without their axis; the model wants a batch of one (the clone: in-place models)."""
-    if isinstance(inputs, Tensor):
-        return inputs[None].clone()
-    if isinstance(inputs, dict):
-        return {key: v[None].clone() if isinstance(v, Tensor) else v for key, v in inputs.items()}
-    return tuple(v[None].clone() if isinstance(v, Tensor) else v for v in inputs)
-
-
-def _in_axes(inputs: Any) -> Any:
-    if isinstance(inputs, Tensor):
-        return 0
-    if isinstance(inputs, dict):
-        return {key: 0 if isinstance(v, Tensor) and v.ndim else None for key, v in inputs.items()}
-    return tuple(0 if isinstance(v, Tensor) and v.ndim else None for v in inputs)
+    return value[None].clone() if isinstance(value, Tensor) else value

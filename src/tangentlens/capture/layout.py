@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 
@@ -53,30 +53,40 @@ def candidate_layouts(shape: torch.Size, examples: int) -> list[Regular]:
 
 
 def regular_layout(
-    plain: Float[Tensor, "..."],
-    weighted: Float[Tensor, "..."],
+    plain: Inexact[Tensor, "..."],
+    weighted: Inexact[Tensor, "..."],
     weights: Float[Tensor, " example"],
     axes: tuple[int, ...] = (),
     exact: bool = True,
 ) -> tuple[Regular | None, bool]:
-    """The first layout under which weighting the examples weights their elements, and whether it is the only one."""
-    found: list[Regular] = []
+    """The layout under which weighting the examples weights their elements, and whether no other does nearly.
+
+    Each row is held against its own size: one example's gradients may dwarf those of all others. Rows so small that
+    the large ones' rounding could hide them count only between layouts that all other rows allow.
+    """
+    found: list[tuple[float, Regular]] = []
     if plain.numel() == 0:  # no rows at all: nothing belongs to anyone
         return Regular(axes[0] if axes else 0, 1, 0), False
     scale = plain.abs().max()
     if scale == 0:
         allowed = [c for c in candidate_layouts(plain.shape, len(weights)) if not axes or c.axis in axes]
         return (allowed[0] if allowed else None), False
-    tolerance = scale * (1e-9 if exact else 1e-4)
-    for layout in candidate_layouts(plain.shape, len(weights)):
-        if axes and layout.axis not in axes:
-            continue
+    tolerance = 1e-9 if exact else 1e-4
+    rounding = 64 * torch.finfo(scale.dtype).eps * scale
+    candidates = [c for c in candidate_layouts(plain.shape, len(weights)) if not axes or c.axis in axes]
+    sizes = {axis: _largest(plain, axis) for axis in {c.axis for c in candidates}}
+    for layout in candidates:
         expected = plain * weights[layout.ids(plain.shape, len(weights), plain.device)]
-        if (weighted - expected).abs().max() <= tolerance:
-            found.append(layout)
-            if len(found) == 2:
-                break
-    return (found[0] if found else None), len(found) == 1
+        error, size = _largest(expected.sub_(weighted), layout.axis), sizes[layout.axis]
+        if bool((error <= tolerance * size + rounding).all()):
+            found.append((float((error / size).nan_to_num(0).clamp(max=1).sum()), layout))
+    return (min(found, key=lambda fit: fit[0])[1] if found else None), len(found) == 1
+
+
+def _largest(values: Tensor, axis: int) -> Float[Tensor, " row"]:
+    """The largest entry of every row along an axis."""
+    others = [d for d in range(values.ndim) if d != axis]
+    return values.abs().amax(others) if others else values.abs()
 
 
 def example_weights(examples: int, like: Tensor) -> Float[Tensor, " example"]:

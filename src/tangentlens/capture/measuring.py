@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tangentlens.capture.factors import Formed
-from tangentlens.capture.float64 import Float64Throughout
 from tangentlens.capture.ladder import by_loop, by_vmap
 from tangentlens.capture.outputs import Outputs
-from tangentlens.capture.probe import Inputs, Probe, probe
+from tangentlens.capture.precision import products_in
+from tangentlens.capture.probe import Inputs, Probe, of_precision, probe
 from tangentlens.capture.reader import Reader, StructureChanged
 from tangentlens.capture.sources import Piece
 from tangentlens.capture.undisturbed import eager, refuse_coupled_examples, undisturbed
+from tangentlens.capture.writes import ParametersGuarded, ParametersWritten
 from tangentlens.errors import BadInput, NonDeterministicModel
 
 Globs = str | Sequence[str]
 Result = TypeVar("Result")
+
+_FEW = 3  # examples on which rungs are compared
 
 
 @dataclass
@@ -54,7 +59,7 @@ class Measurement:
             self.touched.update(left)
             with self.reader.casts():
                 formed = self._by_ladder(chunk, left)
-            found |= {n: Piece(n, self.wanted[n].shape, [g]) for n, g in formed.items()}
+            found |= {n: Piece(n, g.gradient.shape[2:], [g]) for n, g in formed.items()}
         return found
 
     def retried(self, work: Callable[[], Result]) -> Result:
@@ -75,10 +80,10 @@ class Measurement:
         return "rule" if name in self.touched else "unused"
 
     def _by_ladder(self, chunk: Probe, names: list[str]) -> dict[str, Formed]:
-        """vmap where it runs and agrees with the loop on one example (decided once), the loop elsewhere."""
+        """vmap where it runs and agrees with the loop on a few examples (decided once), the loop elsewhere."""
         undecided = [n for n in names if n not in self.lower_rungs]
         if undecided:
-            self._choose_rungs(chunk.rows(0, 1), undecided)
+            self._choose_rungs(chunk.rows(0, _FEW), undecided)
         vectorised = [n for n in names if self.lower_rungs[n] == "vmap"]
         looped = [n for n in names if self.lower_rungs[n] == "loop"]
         found: dict[str, Formed] = {}
@@ -92,10 +97,11 @@ class Measurement:
             found |= by_loop(self.model, {n: self.wanted[n] for n in looped}, self.outputs, chunk)
         return found
 
-    def _choose_rungs(self, one: Probe, names: list[str]) -> None:
-        expected = by_loop(self.model, {n: self.wanted[n] for n in names}, self.outputs, one)
+    def _choose_rungs(self, few: Probe, names: list[str]) -> None:
+        """On several examples: of one alone vmap can be right by chance of having nothing to batch."""
+        expected = by_loop(self.model, {n: self.wanted[n] for n in names}, self.outputs, few)
         try:
-            got = by_vmap(self.model, names, self.outputs, one)
+            got = by_vmap(self.model, names, self.outputs, few)
         except Exception:  # vmap raises many types, and each means the same: not this model
             got = {}
         tolerance = 1e-8 if self.dtype == torch.float64 else 1e-3
@@ -118,45 +124,74 @@ def measuring(
     if not isinstance(model, nn.Module):
         raise TypeError(f"a model must be a torch.nn.Module, got {type(model).__name__}; wrap a function in a module")
     model = eager(model)
+    _refuse_without_values(model)
     refuse_coupled_examples(model)
     wanted = trainable(model, parameters)
     target = _dtype(wanted, dtype)
     with ExitStack() as stack:
         stack.enter_context(undisturbed(model))
+        stack.enter_context(products_in(None))
         if any(isinstance(m, nn.RNNBase) for m in model.modules()):
             # The fused recurrent kernels hide their steps; without them a recurrence is matrix products.
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         if any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
             stack.enter_context(torch.jit.optimized_execution(False))  # the optimiser folds operations into one node
-        if _must_copy(model, target):
-            model = _copied(model).to(target)
-            named = dict(model.named_parameters())
-            wanted = {name: named[name] for name in wanted}
-        device = next(iter(wanted.values())).device
-        reader = Reader(model, wanted, outputs)
-        measurement = Measurement(model, wanted, outputs, reader, target, device)
-        ready = measurement.prepared(inputs)
-        reader.lifted = target == torch.float64 and _runs_in_float64(measurement, ready.chosen([0]))
-        if check:
-            _refuse_unstable(measurement, ready)
-        yield measurement
+        in_place = all(of_precision(p.dtype, target) == p.dtype for p in model.parameters())
+        begin = partial(_begun, names=wanted, outputs=outputs, target=target, inputs=inputs, check=check)
+        measurement: Measurement | None = None
+        if in_place:
+            with suppress(ParametersWritten), ParametersGuarded(model):
+                measurement = begin(model)
+        yield measurement or begin(_copied(model, target))
 
 
-@torch.enable_grad()
-def _runs_in_float64(measurement: Measurement, one: Probe) -> bool:
+def _begun(
+    model: nn.Module,
+    names: Iterable[str],
+    outputs: Outputs | None,
+    target: torch.dtype,
+    inputs: Inputs | Probe,
+    check: bool,
+) -> Measurement:
+    """A measurement whose model has run, and if asked, has shown that it has a kernel."""
+    named = dict(model.named_parameters())
+    wanted = {name: named[name] for name in names}
+    complex_valued = {name: "it is complex" for name, p in wanted.items() if p.is_complex()}
+    reader = Reader(model, wanted, outputs, complex_valued)
+    measurement = Measurement(model, wanted, outputs, reader, target, next(iter(wanted.values())).device)
+    ready = measurement.prepared(inputs)
+    one = ready.chosen([0])
+    reader.lifted = target == torch.float64 and _runs_in_float64(reader, one)
+    if check:
+        _refuse_unstable(measurement, ready)
+    else:
+        reader.run(one)
+    return measurement
+
+
+def _runs_in_float64(reader: Reader, one: Probe) -> bool:
     """A model may mix float64 with its own float32 constants and break when casts are lifted: then they stay."""
+    reader.lifted = True
     try:
-        with Float64Throughout():
-            one.differentiable().call(measurement.model)
+        reader.run(one)
     except RuntimeError:
         return False
     return True
 
 
+def _refuse_without_values(model: nn.Module) -> None:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor) or tensor.is_meta:
+            raise BadInput(
+                f"a kernel needs the values of all parameters and buffers, got {name} without any "
+                f"({'lazy' if is_lazy(tensor) else 'on the meta device'}); run the model once, or load its weights"
+            )
+
+
 def trainable(model: nn.Module, parameters: Globs | None) -> dict[str, nn.Parameter]:
-    """Parameters that are trained and whose name matches, each shared one once."""
-    named = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
+    """Parameters that are trained and of whose names one matches; a shared one counts once, under its first name."""
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}  # whole numbers cannot
     if not named:
         frozen = sum(1 for _ in model.parameters())
         raise BadInput(
@@ -165,16 +200,24 @@ def trainable(model: nn.Module, parameters: Globs | None) -> dict[str, nn.Parame
         )
     if parameters is None:
         return named
+    if not isinstance(parameters, str | Sequence):
+        raise TypeError(
+            f"parameters= must be a name or glob, or a list of them, got {type(parameters).__name__}; "
+            f"there are {', '.join(list(named)[:8])}"
+        )
     globs = [parameters] if isinstance(parameters, str) else list(parameters)
     if not globs:
         raise BadInput(f"parameters= must name at least one, got none; there are {', '.join(list(named)[:8])}")
+    first = {id(p): name for name, p in named.items()}
+    every = {name: first[id(p)] for name, p in model.named_parameters(remove_duplicate=False) if id(p) in first}
     for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in named):
+        if not any(fnmatchcase(name, glob) for name in every):
             raise BadInput(
                 f"parameters={glob!r} matches no trainable parameter; names are {', '.join(list(named)[:8])}"
                 f"{', ...' if len(named) > 8 else ''}"
             )
-    return {name: p for name, p in named.items() if any(fnmatchcase(name, glob) for glob in globs)}
+    matched = {owner for name, owner in every.items() if any(fnmatchcase(name, glob) for glob in globs)}
+    return {name: p for name, p in named.items() if name in matched}
 
 
 def _dtype(wanted: dict[str, nn.Parameter], dtype: torch.dtype | None) -> torch.dtype:
@@ -184,49 +227,54 @@ def _dtype(wanted: dict[str, nn.Parameter], dtype: torch.dtype | None) -> torch.
         return dtype
     widest = torch.float32
     for p in wanted.values():
-        widest = torch.promote_types(widest, p.dtype)
+        widest = torch.promote_types(widest, p.dtype.to_real())
     return widest
 
 
-def _must_copy(model: nn.Module, target: torch.dtype) -> bool:
-    """Another dtype, or a forward pass that rewrites its own parameters (max_norm), is measured on a copy."""
-    others = any(p.is_floating_point() and p.dtype != target for p in model.parameters())
-    return others or any(getattr(m, "max_norm", None) is not None for m in model.modules())
-
-
-def _copied(model: nn.Module) -> nn.Module:
-    """A deep copy; results that a hook left on a module (weight norm's `weight`) are computed anew."""
+def _copied(model: nn.Module, target: torch.dtype) -> nn.Module:
+    """A deep copy in another precision, complex numbers too, which Module.to() would make real; results that a hook
+    left on a module (weight norm's `weight`) are computed anew."""
     left_over = [
         value
         for module in model.modules()
         for value in vars(module).values()
         if isinstance(value, Tensor) and not value.is_leaf
     ]
-    return copy.deepcopy(model, {id(value): value.detach().clone() for value in left_over})
+    model = copy.deepcopy(model, {id(value): value.detach().clone() for value in left_over})
+    return model._apply(lambda tensor: tensor.to(of_precision(tensor.dtype, target)))
 
 
-def _refuse_unstable(measurement: Measurement, chunk: Probe) -> None:
-    """A kernel needs outputs that are the same twice, finite, and the same whoever else is in the batch."""
-    pair = chunk.chosen([0, min(1, chunk.length - 1)])
-    alone = chunk.chosen([0])
+def _refuse_unstable(measurement: Measurement, probe: Probe) -> None:
+    """A kernel needs outputs that are the same twice, finite, and the same whoever else is in the batch.
+
+    A few examples from all over the probe, the first of them alone, and the others without it: whoever of them a
+    batch depends on, somewhere he is missing.
+    """
+    last = probe.length - 1
+    together = probe.chosen([0, last // 3, (2 * last + 2) // 3, last])
 
     def outputs_of(p: Probe) -> Tensor:
         return measurement.reader.run(p)[1].detach()
 
-    once, twice, single = outputs_of(pair), outputs_of(pair), outputs_of(alone)
+    once = outputs_of(together)
+    apart = torch.cat([outputs_of(together.rows(0, 1)), outputs_of(together.rows(1, 4))])
     if not torch.isfinite(once).all():
         return  # the kernel functions name the first place where it shows
     tolerance = 1e-9 if measurement.dtype == torch.float64 else 1e-4
-    scale = max(float(once.abs().max()), 1e-30)
-    if (difference := float((once - twice).abs().max())) > tolerance * scale:
+    allowed = tolerance * max(float(once.abs().max()), 1e-30)
+    by_example = (once - apart).abs().amax(1)
+    if not (by_example > allowed).any():
+        return
+    if (difference := float((once - outputs_of(together)).abs().max())) > allowed:
         raise NonDeterministicModel(
             f"two runs on the same inputs must agree, got outputs that differ by {difference:.3g}; "
             "call model.eval(), or fix the randomness inside the model"
         )
-    if (difference := float((once[0] - single[0]).abs().max())) > 10 * tolerance * scale:
+    if (difference := float(by_example.max())) > 10 * allowed:
         raise BadInput(
             f"an example's outputs must not depend on the rest of the batch, got a difference of {difference:.3g} for "
-            "example 0 alone; look for batch statistics, contrastive heads, or a first axis that is not the example"
+            "the same example among others; look for batch statistics, contrastive heads, or a first axis that is not "
+            "the example"
         )
 
 

@@ -19,6 +19,11 @@ def selected_outputs(raw: Any, outputs: Outputs | None, examples: int) -> Float[
             f"the outputs must have the example on their first axis ({examples} examples), got shape "
             f"{tuple(chosen.shape)}; choose or transpose them with outputs=, and do not reduce over the batch"
         )
+    if chosen.numel() == 0:
+        raise ValueError(
+            f"the outputs must hold at least one number for each example, got shape {tuple(chosen.shape)}; "
+            "choose others with outputs="
+        )
     if not chosen.is_floating_point():
         raise TypeError(f"the outputs must be floating point, got {chosen.dtype}; choose others with outputs=")
     return chosen.reshape(examples, -1)

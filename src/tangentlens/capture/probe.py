@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,31 +32,40 @@ class Probe:
             return model(**self.inputs)
         return model(*self.inputs)
 
+    def copied(self) -> Probe:
+        """The user's tensors stay his: models may work in place on their input."""
+        return Probe(_map(self.inputs, lambda t: t.detach().clone()), self.length)
+
     def differentiable(self) -> Probe:
-        """A copy whose floating tensors carry a graph: data then shows itself in it, and the user's tensors stay his.
+        """A copy whose floating tensors carry a graph: data then shows itself in it.
 
         A clone of a leaf, not the leaf: models may work in place on their input.
         """
-        return Probe(
-            _map(self.inputs, lambda t: t.detach().requires_grad_().clone() if t.is_floating_point() else t.clone()),
-            self.length,
-        )
+
+        def one(t: Tensor) -> Tensor:
+            return t.detach().requires_grad_().clone() if t.is_floating_point() or t.is_complex() else t.clone()
+
+        return Probe(_map(self.inputs, one), self.length)
 
     def moved(self, device: torch.device, dtype: torch.dtype) -> Probe:
-        return Probe(
-            _map(self.inputs, lambda t: t.to(device, dtype) if t.is_floating_point() else t.to(device)), self.length
-        )
+        return Probe(_map(self.inputs, lambda t: t.to(device, of_precision(t.dtype, dtype))), self.length)
+
+
+def of_precision(dtype: torch.dtype, real: torch.dtype) -> torch.dtype:
+    """The dtype of a tensor when real numbers are `real`: complex ones go with them, whole ones stay."""
+    return real.to_complex() if dtype.is_complex else real if dtype.is_floating_point else dtype
 
 
 def probe(inputs: Inputs | Probe) -> Probe:
     """Check the inputs at the border: every tensor in them has the same number of examples on its first axis."""
     if isinstance(inputs, Probe):
         return inputs
-    lengths = {name: len(t) for name, t in _tensors(inputs) if t.ndim > 0}
+    lengths = {name: len(t) for name, t in tensors_in(inputs).items() if t.ndim > 0}
     if not lengths:
+        got = "one without axes" if isinstance(inputs, Tensor) else type(inputs).__name__
         raise TypeError(
-            "inputs must be a tensor, or a tuple or dict that holds one, example axis first; "
-            f"got {type(inputs).__name__}"
+            f"inputs must be a tensor, or a tuple or dict that holds one, example axis first; got {got}; give a "
+            "single example an axis of length 1"
         )
     if len(set(lengths.values())) > 1:
         raise ValueError(
@@ -70,21 +79,25 @@ def probe(inputs: Inputs | Probe) -> Probe:
     return Probe(inputs, length)
 
 
-def _tensors(inputs: Inputs) -> list[tuple[str, Tensor]]:
+def tensors_in(inputs: Any, name: str = "inputs") -> dict[str, Tensor]:
+    """Every tensor, however deep, by the place where it lies: `inputs[1]['x']`."""
     if isinstance(inputs, Tensor):
-        return [("inputs", inputs)]
+        return {name: inputs}
+    if isinstance(inputs, str) or not isinstance(inputs, Mapping | Sequence):
+        return {}
     items = inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs)
-    return [(f"inputs[{key!r}]", value) for key, value in items if isinstance(value, Tensor)]
+    return {key: t for at, value in items for key, t in tensors_in(value, f"{name}[{at!r}]").items()}
 
 
-def _map(inputs: Inputs, change: Any) -> Inputs:
-    """Apply to every tensor that has an example axis; flags, numbers and None pass through as they are."""
-
-    def one(value: Any) -> Any:
-        return change(value) if isinstance(value, Tensor) and value.ndim > 0 else value
-
+def _map(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Apply to every tensor that has an example axis, however deep; flags, numbers and None pass as they are."""
     if isinstance(inputs, Tensor):
-        return one(inputs)
+        return change(inputs) if inputs.ndim > 0 else inputs
     if isinstance(inputs, Mapping):
-        return {key: one(value) for key, value in inputs.items()}
-    return tuple(one(value) for value in inputs)
+        return {key: _map(value, change) for key, value in inputs.items()}
+    if isinstance(inputs, str) or not isinstance(inputs, Sequence):
+        return inputs
+    mapped = [_map(value, change) for value in inputs]
+    if hasattr(inputs, "_fields"):  # a named tuple keeps its names
+        return type(inputs)(*mapped)
+    return mapped if isinstance(inputs, list) else tuple(mapped)

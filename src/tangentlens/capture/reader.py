@@ -7,6 +7,7 @@ disagrees, is handed to the ladder (`capture/ladder.py`); none is ever left out.
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ from tangentlens.capture.graph import (
     meetings,
     pulled_back,
     read_graph,
+    written_in_python,
 )
 from tangentlens.capture.layout import (
     Layout,
@@ -40,6 +42,9 @@ from tangentlens.capture.outputs import Outputs, describe_outputs, selected_outp
 from tangentlens.capture.probe import Probe
 from tangentlens.capture.rules import LOOKUPS, Reading, reading
 from tangentlens.capture.sources import Piece, Source, sources_of
+from tangentlens.errors import BadInput
+
+_TOGETHER = 32 << 20
 
 
 class StructureChanged(Exception):
@@ -57,16 +62,29 @@ class Reader:
     gathered: set[str] = field(default_factory=set)
     described_outputs: str = ""
     lifted: bool = False
+    plain_inputs: bool = False
     _pure: dict[int, frozenset[int]] = field(default_factory=dict)
     _layouts: dict[Any, list[Layout | None]] = field(default_factory=dict)
     _structure: dict[str, frozenset[str]] = field(default_factory=dict)
+    _together: dict[int, bool] = field(default_factory=dict)
 
     @torch.enable_grad()
     def run(self, probe: Probe) -> tuple[Any, Float[Tensor, "example output"]]:
         """The model's answer and its chosen outputs."""
         with self.casts():
-            raw = probe.differentiable().call(self.model)
+            raw = self._answer(probe)
             return raw, selected_outputs(raw, self.outputs, probe.length)
+
+    def _answer(self, probe: Probe) -> Any:
+        """A model may do with its inputs what no graph allows (numpy, deepcopy): then they carry none."""
+        if not self.plain_inputs:
+            try:
+                return probe.differentiable().call(self.model)
+            except RuntimeError:
+                answer = probe.copied().call(self.model)  # an error of the model's own is raised again here
+                self.plain_inputs = True
+                return answer
+        return probe.copied().call(self.model)
 
     def casts(self) -> AbstractContextManager[Any]:
         """Around every call of the model: float64 stays float64."""
@@ -94,11 +112,12 @@ class Reader:
         if known is not None:
             pure = {node for index, node in enumerate(graph.nodes) if index in known}
         else:
+            self._refuse_hidden(graph, out)
             pure = _told_from_constants(graph, pure, out)
             self._pure[kind] = frozenset(i for i, node in enumerate(graph.nodes) if node in pure)
         found = meetings(graph, pure)
-        readings = [reading(m.node, m.slot) for m in found]
-        trace = Trace(self, out, graph, found, readings)
+        readings = [reading(m.node, m.slot) if m.real else None for m in found]
+        trace = Trace(self, out, graph, found, readings, kind=kind)
         key = (kind, len(out), tuple(m.result_shape for m in found))
         if key in self._layouts:
             trace.layouts = self._layouts[key]
@@ -110,6 +129,21 @@ class Reader:
                 self._layouts[key] = trace.layouts
         trace.drop_unreadable()
         return trace
+
+    def _refuse_hidden(self, graph: Graph, out: Tensor) -> None:
+        """A custom function may run a module of its own in its backward pass: what that reaches is in no graph, but
+        gradients arrive at the parameters (which hold none while they are measured)."""
+        own = written_in_python(graph)
+        if not own:
+            return
+        gradients_at(out, [GradientEdge(*edge) for node in own for _, edge in inputs_of(node)[:1]], _mixed_outputs(out))
+        if hidden := [name for name, p in self.wanted.items() if p.grad is not None]:
+            raise BadInput(
+                f"every parameter must show in the autograd graph, got {', '.join(hidden[:4])} reached only from the "
+                f"backward pass of a custom function ({', '.join(sorted({node.name() for node in own}))}); hand the "
+                "function its parameters as tensors, call the module inside it directly, or leave these parameters "
+                "out with parameters="
+            )
 
     def fail(self, names: frozenset[str], why: str) -> None:
         for name in names:
@@ -136,6 +170,7 @@ class Trace:
     meetings: list[Meeting]
     readings: list[Reading | None]
     layouts: list[Layout | None] = field(default_factory=list)
+    kind: int = 0
 
     @property
     def exact(self) -> bool:
@@ -182,18 +217,43 @@ class Trace:
         return pieces
 
     def _output_gradients(self, edges: list[GradientEdge]) -> list[Tensor]:
+        """(output, *result) at every edge: several outputs in one backward pass, as many as stay small."""
         n, c = self.out.shape
+        largest = max((math.prod(edge_shape((e.node, e.output_nr))) for e in edges), default=0)
+        step = min(c, _together_bytes(self.out.device) // max(1, largest * self.out.element_size()))
+        if step < 2 or not self._may_go_together():
+            step = 1
+        each = torch.eye(c, dtype=self.out.dtype, device=self.out.device)
         blocks: list[Tensor] = []
-        for output in range(c):
-            select = torch.zeros_like(self.out)
-            select[:, output] = 1
-            found = gradients_at(self.out, edges, select)
+        for start in range(0, c, step):
+            found = gradients_together(self.out, edges, each[start : start + step, None].expand(-1, n, -1))
+            if step >= c:
+                return found
             if not blocks:
-                blocks = [g.new_empty(c, *g.shape) for g in found] if c > 1 else [g[None] for g in found]
-            if c > 1:
-                for block, gradient in zip(blocks, found, strict=True):
-                    block[output] = gradient
+                blocks = [g.new_empty(c, *g.shape[1:]) for g in found]
+            for block, gradient in zip(blocks, found, strict=True):
+                block[start : start + step] = gradient
         return blocks
+
+    def _may_go_together(self) -> bool:
+        """Whether every backward function here takes a batch of gradients and gives each its own: asked once for a kind
+        of graph, of two combinations of all outputs."""
+        if self.kind not in self.reader._together:
+            edges, mix = [m.result for m in self.meetings], _mixed_outputs(self.out)
+            pair = torch.stack([mix, mix * example_weights(len(mix), mix)[:, None]])
+            try:
+                together = gradients_together(self.out, edges, pair)
+            except Exception:  # what cannot be batched raises many types
+                self.reader._together[self.kind] = False
+                return False
+            alone = [gradients_at(self.out, edges, one) for one in pair]
+            floor = 1e-3 * max(float(g.norm()) for g in alone[0])
+            self.reader._together[self.kind] = all(
+                _close(found[k], g, self.exact, floor)
+                for k, gradients in enumerate(alone)
+                for found, g in zip(together, gradients, strict=True)
+            )
+        return self.reader._together[self.kind]
 
     @torch.no_grad()
     def find_layouts(self) -> bool:
@@ -284,6 +344,25 @@ def gradients_at(out: Tensor, where: list[Any], cotangent: Tensor) -> list[Tenso
         _zeros_at(w, out) if g is None else g.to_dense() if g.is_sparse else g
         for w, g in zip(where, found, strict=True)
     ]
+
+
+def gradients_together(
+    out: Tensor, edges: list[GradientEdge], cotangents: Float[Tensor, "combination example output"]
+) -> list[Tensor]:
+    """(combination, *result) at every edge, in one backward pass."""
+    if len(cotangents) == 1:
+        return [g[None] for g in gradients_at(out, edges, cotangents[0])]
+    found = torch.autograd.grad(out, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)
+    return [
+        _zeros_at(e, out).expand(len(cotangents), *edge_shape((e.node, e.output_nr))) if g is None else g
+        for e, g in zip(edges, found, strict=True)
+    ]
+
+
+def _together_bytes(device: torch.device) -> int:
+    """How much of the largest result a backward pass of several outputs may hold: little beside a whole capture."""
+    on_card = device.type == "cuda"
+    return torch.cuda.get_device_properties(device).total_memory // 64 if on_card else _TOGETHER
 
 
 def _zeros_at(where: Any, like: Tensor) -> Tensor:

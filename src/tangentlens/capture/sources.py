@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import torch
 from torch import Tensor
@@ -146,6 +147,5 @@ def _overlap(cuts: dict[str, Tensor | None], size: int) -> bool:
 
 
 def _fingerprint(index: Tensor) -> str:
-    """The same places in the same order, whichever chunk they are seen in."""
-    weights = torch.arange(1, len(index) + 1, device=index.device) % 1_000_003
-    return f"{int(index[0])}+{len(index)}#{int((index * weights).sum()) & 0xFFFFFFFF:08x}"
+    """The same places in the same order, whichever chunk they are seen in, and no others."""
+    return f"{int(index[0])}+{len(index)}#{blake2b(index.cpu().numpy().tobytes(), digest_size=16).hexdigest()}"

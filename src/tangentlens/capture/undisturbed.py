@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
+import torch.utils.checkpoint as checkpointing
 from torch import Tensor, nn
 
 from tangentlens.errors import BadInput
@@ -46,13 +48,17 @@ def refuse_coupled_examples(model: nn.Module) -> None:
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Run the body in eager and without autocast, and restore buffers, flags and random states."""
+    """Run the body in eager and without autocast, and restore buffers, flags, gradients and random states.
+
+    Inside, no parameter holds a gradient, and none is told of one: a backward pass of the model's own adds to nothing.
+    """
     buffers = [
         (module, name, buffer, None if buffer is None else buffer.detach().clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
     ]
     flags = [(module, module.training) for module in model.modules()]
+    parameters = [(p, p.detach(), p.grad, dict(p._post_accumulate_grad_hooks or {})) for p in model.parameters()]
     python_state = random.getstate()
     numpy = sys.modules.get("numpy")
     numpy_state = numpy.random.get_state() if numpy is not None else None
@@ -67,13 +73,45 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             "torch._dynamo" in sys.modules
         ):  # importing it costs a second; no compiled part can exist before it is imported
             stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(_readable_checkpoints())
         try:
+            for parameter, _, _, hooks in parameters:
+                parameter.grad = None
+                if hooks:
+                    parameter._post_accumulate_grad_hooks.clear()
             yield
         finally:
+            for parameter, values, gradient, hooks in parameters:
+                if parameter.data_ptr() != values.data_ptr():  # `parameter.data = ...` inside forward
+                    parameter.data = values
+                parameter.grad = gradient
+                if hooks:
+                    parameter._post_accumulate_grad_hooks.update(hooks)
             random.setstate(python_state)
             if numpy is not None and numpy_state is not None:
                 numpy.random.set_state(numpy_state)
             _restore(buffers, flags)
+
+
+class _Readable:
+    """Checkpointing that leaves its operations in the graph, in place of the reentrant kind, which hides them and the
+    parameters they use in a backward pass of its own."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve_random_state: bool, *arguments: Any) -> Any:
+        return checkpointing.checkpoint(
+            function, *arguments, use_reentrant=False, preserve_rng_state=preserve_random_state
+        )
+
+
+@contextmanager
+def _readable_checkpoints() -> Iterator[None]:
+    reentrant = checkpointing.CheckpointFunction
+    checkpointing.CheckpointFunction = _Readable  # type: ignore[misc, assignment]
+    try:
+        yield
+    finally:
+        checkpointing.CheckpointFunction = reentrant  # type: ignore[misc]
 
 
 def _restore(
