@@ -78,6 +78,44 @@ def test_a_head_written_as_a_product_is_found(way: str, transposed: bool) -> Non
     assert (found.layer, found.reading) == ("head", "input of head")
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("way", ["divided", "normalised", "factors", "masked"])
+def test_a_head_whose_weight_is_computed_from_parameters_is_read_at_its_own_input(way: str, frozen: bool) -> None:
+    ways: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
+        "divided": lambda m, a: a @ (m.w / m.w.norm()).T,
+        "normalised": lambda m, a: nn.functional.normalize(a, dim=1) @ nn.functional.normalize(m.w, dim=1).T,
+        "factors": lambda m, a: a @ (m.low @ m.high).T,
+        "masked": lambda m, a: torch.matmul(a, torch.cat([m.w[:2] * m.mask, m.w[2:]]).t()),
+    }
+
+    class Made(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.w = nn.Linear(6, 5), nn.Parameter(torch.randn(3, 5))
+            self.low, self.high = nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.randn(2, 5))
+            self.register_buffer("mask", torch.tensor([1.0, 0, 1, 1, 0]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return ways[way](self, self.body(x).tanh())
+
+    model, x = Made().requires_grad_(not frozen), torch.randn(4, 6)
+    found, hidden = features(model, x), model.body(x).tanh().detach()
+    torch.testing.assert_close(found.values, nn.functional.normalize(hidden, dim=1) if way == "normalised" else hidden)
+    torch.testing.assert_close(found.values @ found.weight.T, found.outputs)
+    name = "low" if way == "factors" else "w"
+    assert (found.layer, found.reading) == (name, f"input of {name}")
+
+
+def test_a_product_of_two_activations_is_no_head() -> None:
+    class Attentive(RawHead):
+        def forward(self, x: Tensor) -> Tensor:
+            scores = super().forward(x)
+            return scores @ (scores.T @ scores).softmax(1)
+
+    found = features(Attentive(nn.functional.linear, transposed=True), torch.randn(4, 6))
+    assert found.layer == "head" and "something follows" in found.reading
+
+
 def test_a_tied_head_is_known_by_its_own_name_and_read_at_the_last_token() -> None:
     model, tokens = Tokens(lambda z: z[:, -1]), torch.randint(11, (5, 4))
     found = features(model, tokens)

@@ -67,3 +67,27 @@ def test_odd_activations_have_no_mean_and_hence_no_bias() -> None:
 def test_an_unknown_activation_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="unknown activation 'rellu'; known by name: .*relu"):
         dual_activation("rellu")
+
+
+def test_a_kink_away_from_zero_is_refused_and_not_integrated_wrongly() -> None:
+    one, some = torch.ones((), dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
+    hard = dual_activation(torch.nn.Hardtanh())
+    with pytest.raises(ValueError, match="smooth on either side of zero.*moves by .* at variance 1;"):
+        hard.slope_product(one, one, some)
+    with pytest.raises(ValueError, match="smooth on either side of zero"):
+        gaussian_mean(lambda u: (u > 1).double(), one)
+
+
+@pytest.mark.parametrize("variance", [1.0, 100.0])
+def test_a_wide_variance_raises_the_order_until_the_integral_stands(variance: float) -> None:
+    wide = torch.tensor(variance, dtype=torch.float64)
+    slope = lambda x: 1 / torch.cosh(x) ** 2  # noqa: E731
+    grid = torch.linspace(-40, 40, 400_001, dtype=torch.float64)
+    expected = torch.trapezoid(slope(grid) ** 2 * torch.exp(-(grid**2) / (2 * wide)), grid) / (2 * pi * wide) ** 0.5
+    assert dual_activation("tanh").slope_product(wide, wide, wide).item() == pytest.approx(expected.item(), rel=2e-6)
+
+
+def test_a_variance_too_wide_for_the_order_is_refused() -> None:
+    wide = torch.tensor(1e6, dtype=torch.float64)
+    with pytest.raises(ValueError, match="at variance 1e[+]06"):
+        dual_activation("tanh").slope_product(wide, wide, wide)

@@ -122,7 +122,7 @@ BIAS = {
 def test_bias_ratios_are_those_of_the_independent_derivation(activation: str) -> None:
     settings = [Deviations(*s) for s in ((0.1, 0.1, 0.01), (0.1, 0.1, 0.1), (0.1, 0.1, 1.0), (1.0, 1.0, 0.1))]
     for deviations, expected in zip([*settings, Deviations()], BIAS[activation]):
-        ratio = mlp_coefficients(activation=activation, deviations=deviations).bias_ratio
+        ratio = mlp_coefficients(activation=activation, deviations=deviations).crossing_over_matching
         assert ratio == pytest.approx(expected, rel=0.05)  # the derivation gives two digits
 
 

@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 from tangentlens.kernels import agop, features, forward_kernel, layer_moments, nfm, ptk, ptk_covariance
+from tests.capture.undisturbed_state import differences, state
 from tests.reference import moments
 from tests.reference.tangent import called, float32_is_float64
+from tests.zoo.entry import Written
 from tests.zoo.known import measured, off
 
 WITH_LAYERS = [
@@ -113,6 +115,15 @@ def test_chosen_layers_alone_are_read():
     assert set(layer_moments(model, inputs, layers=["2"], **options)) == {"2"}
 
 
+def test_moments_keep_their_weight_while_the_network_trains_on():
+    model, inputs, options = read("mlp_tanh")
+    moments = layer_moments(model, inputs, layers=["2"], **options)["2"]
+    before = moments.weight.clone()
+    with torch.no_grad():
+        model.get_submodule("2").weight.mul_(2)
+    assert torch.equal(moments.weight, before)
+
+
 def test_grouped_convolutions_have_block_diagonal_moments():
     """As patches a grouped convolution is one matrix per group: nothing couples the groups."""
     model, inputs, options = read("cnn_with_groups_and_dilation")
@@ -166,3 +177,61 @@ def test_an_unknown_layer_of_the_feature_matrix_is_an_error_that_names_the_known
     model, _, _ = read("mlp_tanh")
     with pytest.raises(ValueError, match=r"(?s)conv9.*'?0'?.*'?4'?"):
         nfm(model, "conv9")
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("weight_norm_by_parametrisation", "3"),
+        ("weight_norm_by_hook", "0"),
+        ("spectral_norm_by_parametrisation", "0"),
+        ("spectral_norm_by_hook", "0"),
+        ("orthogonal_weight", "0"),
+    ],
+)
+def test_a_computed_weight_has_the_moments_of_the_map_it_is(name, layer):
+    model, inputs, options = read(name)
+    before = state(model, inputs)
+    true = moments.agop(model, inputs, layer, options["outputs"])
+    assert off(agop(model, inputs, layer, **options), true) < 1e-10
+    assert off(layer_moments(model, inputs, **options)[layer].agop, true) < 1e-10
+    assert off(ptk(model, inputs, layer, **options), moments.ptk(model, inputs, layer, options["outputs"])) < 1e-10
+    weight = model.get_submodule(layer).weight.detach()
+    assert off(nfm(model, layer), weight.T @ weight) < 1e-10
+    assert differences(before, state(model, inputs)) == []
+
+
+def in_first() -> tuple[nn.Module, torch.Tensor]:
+    model = Written(lambda m, x: m.head((x @ m.weight).tanh()), weight=torch.randn(5, 6), head=nn.Linear(6, 2))
+    return model.double(), torch.randn(4, 5, dtype=torch.float64)
+
+
+def test_the_feature_matrix_of_a_raw_parameter_lies_on_the_side_the_data_enters():
+    model, inputs = in_first()
+    weight = model.weight.detach()
+    assert off(nfm(model, "weight", inputs), weight @ weight.T) < 1e-12
+    with pytest.raises(ValueError, match=r"(?s)weight.*pass inputs"):
+        nfm(model, "weight")
+
+
+def test_the_feature_matrix_of_several_weights_asks_for_one():
+    model, inputs, _ = read("lstm")
+    layer = next(name for name, module in model.named_modules() if isinstance(module, nn.LSTM))
+    with pytest.raises(ValueError, match=r"(?s)weight_ih_l0.*name one"):
+        nfm(model, layer)
+
+
+@pytest.mark.parametrize("function", [ptk, ptk_covariance, agop])
+def test_a_layer_that_no_rule_reads_is_an_error_that_says_why(function):
+    model = Written(lambda m, x: m.head(torch.linalg.solve(m.a, x.T).T), a=torch.randn(3, 3), head=nn.Linear(3, 2))
+    with pytest.raises(ValueError, match=r"(?s)linear map.*got a: no rule for .*Solve"):
+        function(model, torch.randn(4, 3), "a")
+
+
+@pytest.mark.parametrize("function", [ptk, ptk_covariance, agop])
+def test_a_shared_layer_is_read_by_any_of_its_names(function):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)).double()
+    model[2].weight = model[0].weight
+    inputs = torch.randn(4, 3, dtype=torch.float64)
+    assert torch.equal(function(model, inputs, "2"), function(model, inputs, "0"))
+    assert torch.equal(nfm(model, "2"), nfm(model, "0"))

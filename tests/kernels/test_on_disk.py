@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import shutil
 import signal
@@ -249,6 +250,25 @@ def test_the_cheaper_of_tiles_and_product_is_taken_and_named(model, inputs, tmp_
     assert torch.allclose(tiles.eigenvalues, product.eigenvalues, rtol=1e-8)
     with pytest.raises(DifferentRun, match="another probe"):
         top_spectrum(model, inputs + 1, modes=2, stored=stored)
+
+
+def test_top_spectrum_takes_the_whole_kernel_alone(model, inputs, tmp_path) -> None:
+    """A layer's modes and the model's differ: neither may come out because it was cheaper."""
+    unchecked = inspect.unwrap(top_spectrum)  # the tests check types before the function can
+    layers = entk_by_layer(model, inputs, out=tmp_path / "layers")
+    for stored, got in ((layers, "got a dict"), (next(iter(layers.values())), "got StoredKernel")):
+        for method in (None, "tiles", "krylov"):
+            with pytest.raises(BadInput, match=f"stored= is the model's whole kernel.* {got}"):
+                unchecked(model, inputs, modes=2, stored=stored, method=method)
+    with pytest.raises(TypeError, match="needs one kernel, .* got dict; .* layers"):
+        inspect.unwrap(spectrum)(layers, 2)
+
+
+@pytest.mark.parametrize("method", ["dense", "dual"])
+def test_routes_that_do_not_read_the_disk_are_refused_beside_it(method, model, inputs, tmp_path) -> None:
+    stored = entk(model, inputs, out=tmp_path / "kernel")
+    with pytest.raises(ValueError, match=f"beside stored= method= is 'tiles' or 'krylov', got '{method}'"):
+        top_spectrum(model, inputs, modes=2, stored=stored, method=method)
 
 
 def test_products_with_a_stored_kernel_refuse_what_does_not_fit(model, inputs, tmp_path) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tangentlens.capture.factors import Formed
 from tangentlens.distributed import ALONE, packed, unpacked
 from tangentlens.errors import BadInput
 from tangentlens.kernels import entk, entk_full
+from tangentlens.kernels.blocks import Gradients
 from tangentlens.kernels.stored import finished_regions
-from tangentlens.kernels.tiles import rounds
+from tangentlens.kernels.tiles import Region, divided, rounds
 from tests.conftest import ROOT
 from tests.kernels.ranked import MODELS, M, N, dense
 
@@ -157,6 +160,30 @@ def test_every_pair_of_examples_meets_once(symmetric: bool, size: int, block: in
         met = {(n, m): 1 for n, m in met for n, m in ((min(n, m), max(n, m)),)}
     expected = {(n, m) for n in range(13) for m in range(n if symmetric else 0, 13 if symmetric else 7)}
     assert met.keys() == expected and set(met.values()) == {1}
+
+
+@pytest.mark.parametrize("cuts", [[0, 10], [0, 3, 10], [0, 4, 8, 9, 10]])
+@pytest.mark.parametrize("others", [1, 7])
+def test_a_pair_of_blocks_that_two_ranks_hold_is_shared_in_halves(cuts: list[int], others: int) -> None:
+    """By examples, whatever the tiles: a rank's rows may all lie in one."""
+    numbers = torch.arange(20.0)[:, None, None]
+
+    def block(edges: list[int]) -> list[Region]:
+        tiles = [
+            (a, b, {"w": Gradients("w", torch.Size([1]), [Formed(numbers[a:b])])}) for a, b in pairwise(edges)
+        ]  # fmt: skip
+        return [Region(edges[0], edges[-1], tiles)]
+
+    mine, theirs = block(cuts), block([10, 10 + others])
+    pairs = []
+    for left, right in (divided(mine, theirs, True, False), divided(theirs, mine, False, False)):
+        rows, columns = (
+            torch.cat([g["w"].factors[0].gradient.flatten() for part in side for _, _, g in part.tiles]).tolist()
+            for side in (left, right)
+        )
+        pairs.append({tuple(sorted(pair)) for pair in product(rows, columns)})
+    assert pairs[0] | pairs[1] == set(product(range(10), range(10, 10 + others))) and not pairs[0] & pairs[1]
+    assert len(pairs[0]) == len(pairs[1])
 
 
 def test_what_travels_is_the_same_value_around_the_same_numbers() -> None:

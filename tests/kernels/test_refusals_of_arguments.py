@@ -8,7 +8,18 @@ import pytest
 import torch
 from torch import nn, randn
 
-from tangentlens.kernels import entk, entk_by_layer, entk_full, entk_mean_output, entk_product, plan
+from tangentlens.kernels import (
+    entk,
+    entk_by_layer,
+    entk_full,
+    entk_mean_output,
+    entk_product,
+    jacobian_gram,
+    jacobian_product,
+    layer_moments,
+    plan,
+    ptk,
+)
 from tests.kernels.messages import every_function, says
 from tests.zoo.entry import Written, mlp
 
@@ -92,15 +103,54 @@ def test_an_unknown_by_is_refused_with_the_two_choices():
 
 
 @pytest.mark.parametrize("chunk", [0, -1])
-def test_a_chunk_that_is_not_positive_is_refused(chunk):
+@pytest.mark.parametrize(
+    "function", [entk, entk_full, entk_mean_output, entk_by_layer, plan, entk_product, jacobian_gram, layer_moments]
+)
+def test_a_chunk_that_is_not_positive_is_refused(function, chunk):
     with pytest.raises(ValueError, match=says("chunk", str(chunk))):
-        entk(mlp(3, 4, 2), randn(4, 3), chunk=chunk)
+        function(mlp(3, 4, 2), randn(4, 3), chunk=chunk)
+
+
+@pytest.mark.parametrize("chunk", [0, -1])
+def test_a_chunk_that_is_not_positive_is_refused_of_one_layer_and_of_directions(chunk):
+    with pytest.raises(ValueError, match=says("chunk", str(chunk))):
+        ptk(mlp(3, 4, 2), randn(4, 3), "0", chunk=chunk)
+    with pytest.raises(ValueError, match=says("chunk", str(chunk))):
+        jacobian_product(mlp(3, 4, 2), randn(4, 3), randn(26, 1), chunk=chunk)
+
+
+def test_a_plan_of_an_unknown_reduction_is_refused_with_the_two_choices():
+    with pytest.raises((ValueError, TypeError), match=says("full", "mean")):  # checked types speak first
+        plan(mlp(3, 4, 2), randn(4, 3), reduction="trace")
+
+
+def test_outputs_without_a_number_are_refused_with_their_shape():
+    with pytest.raises(ValueError, match=says("at least one", r"\(4, 0\)", "outputs=")):
+        entk(mlp(3, 4, 2), randn(4, 3), outputs=lambda raw: raw[:, :0])
+
+
+def test_a_shared_parameter_goes_by_any_of_its_names():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    x = randn(4, 3)
+    assert torch.equal(entk(model, x, parameters="2.weight"), entk(model, x, parameters="0.weight"))
+    assert set(entk_by_layer(model, x, by="parameter", parameters="2.*")) == {"0.weight", "2.bias"}
 
 
 def test_products_with_blocks_of_the_wrong_height_are_refused():
     product = entk_product(mlp(3, 4, 2), randn(4, 3))
     with pytest.raises(ValueError, match=says("8", "7")):
         product @ randn(7, 2)
+
+
+def test_products_with_something_else_than_tensors_are_refused():
+    with pytest.raises(TypeError, match=says("Tensor", "ndarray|numpy")):
+        entk_product(mlp(3, 4, 2), randn(4, 3)) @ randn(8, 2).numpy()
+
+
+def test_parameters_that_are_neither_names_nor_globs_are_refused():
+    with pytest.raises(TypeError, match=says("parameters", "function|lambda")):
+        entk(mlp(3, 4, 2), randn(4, 3), parameters=lambda name: True)
 
 
 def test_something_that_is_no_module_is_refused():

@@ -121,6 +121,41 @@ def test_a_model_that_couples_its_examples_is_refused(coupled, function):
         function(model, randn(5, 3))
 
 
+@pytest.mark.parametrize("largest", [0, 1, 5])
+@pytest.mark.parametrize("function", [entk, entk_full])
+def test_a_coupling_that_one_example_alone_decides_is_refused(largest, function):
+    """The largest example sees nothing of the others; they all see it."""
+
+    def forward(m, x):
+        z = m.a(x).tanh()
+        return m.b(z / z.detach().abs().amax())
+
+    x = 0.1 * randn(6, 3)
+    x[largest] *= 100
+    with pytest.raises(ValueError, match=says("example|batch", "depend")):
+        function(Written(forward, a=nn.Linear(3, 4), b=nn.Linear(4, 2)), x)
+
+
+def test_room_for_a_number_of_examples_in_the_batch_is_refused():
+    def forward(m, x):
+        z = m.a(x).tanh()
+        rank = torch.argsort(torch.argsort(-z.detach().norm(dim=1)))
+        return m.b(z * (rank < 3)[:, None])
+
+    with pytest.raises(ValueError, match=says("example|batch", "depend")):
+        entk(Written(forward, a=nn.Linear(3, 4), b=nn.Linear(4, 2)), randn(6, 3))
+
+
+@every_function
+def test_parameters_without_values_are_refused_and_not_made(function):
+    lazy = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match=says(r"0\.weight", "lazy", "run the model once")):
+        function(lazy, randn(4, 3))
+    assert isinstance(lazy[0].weight, nn.UninitializedParameter)
+    with pytest.raises(ValueError, match=says("weight", "meta device")):
+        function(nn.Linear(3, 2, device="meta"), randn(4, 3))
+
+
 def test_a_kernel_that_is_not_finite_names_the_first_place():
     def forward(m, x, size):
         z = torch.tanh(m.first(x))

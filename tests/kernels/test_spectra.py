@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from tangentlens.kernels import spectra
+from tangentlens.kernels import entk_full, spectra
 from tangentlens.kernels.spectra import extended_modes, spectrum
 
 
@@ -107,6 +107,16 @@ def test_a_mode_that_did_not_converge_shows_in_the_text_of_its_spectrum():
     )
     assert "4 NOT CONVERGED" in repr(worse) and "seed 7" in repr(worse) and "NOT CONVERGED" in worse._repr_html_()
     assert "all converged" in repr(modes)
+
+
+def test_modes_of_a_full_kernel_are_extended_by_the_full_cross_kernel():
+    model = torch.nn.Linear(3, 2).double()
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    modes = spectrum(entk_full(model, x), 4)
+    extended = extended_modes(modes, entk_full(model, y, x))
+    flat = entk_full(model, y, x).reshape(8, 10)
+    torch.testing.assert_close(extended, extended_modes(modes, flat))
+    torch.testing.assert_close(extended_modes(modes, entk_full(model, x)), modes.eigenvectors)
 
 
 def test_modes_extended_to_their_own_rows_are_themselves():

@@ -49,6 +49,14 @@ def test_modes_that_did_not_converge_are_marked_and_their_residuals_are_true():
     torch.testing.assert_close(found.residuals, true)
 
 
+@pytest.mark.parametrize("tol", [3e-3, 1e-6])
+def test_a_mode_counts_as_converged_only_within_the_tolerance_asked_for(tol):
+    kernel = with_eigenvalues(torch.arange(1, 301, dtype=torch.float64) ** -0.5)
+    for seed in range(5):
+        found = krylov_spectrum(lambda block: kernel @ block, 300, 5, tol=tol, seed=seed)
+        assert found.converged.tolist() == (found.residuals <= tol).tolist() and bool(found.converged.all())
+
+
 def test_a_kernel_of_low_rank_ends_with_zeros():
     kernel = with_eigenvalues(torch.tensor([2.0, 1.0] + [0.0] * 38, dtype=torch.float64))
     found = krylov_spectrum(lambda block: kernel @ block, 40, 5)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tangentlens.kernels import entk_full, spectrum
-from tangentlens.kernels.top_spectrum import chosen_route, top_spectrum
+from tangentlens.kernels.routes import chosen_route
+from tangentlens.kernels.top_spectrum import top_spectrum
 from tests.zoo import BY_NAME, dense, embedded, huggingface, shared
 from tests.zoo.entry import Entry
 from tests.zoo.known import known_jacobian, measured

@@ -149,6 +149,12 @@ def test_bad_phrases_are_refused_by_name() -> None:
         label_scores(model, [77])
     with pytest.raises(BadInput, match="at least one phrase"):
         label_scores(model, [])
+    with pytest.raises(BadInput, match="list of at least one phrase, got 'good'"):
+        label_scores(model, "good", encode=WORDS)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="at least 1, got 0"):
+        label_scores(model, [3], chunk=0)
+    with pytest.raises(BadInput, match=r"answers NaN to \[0\]; leave out padding"):
+        label_scores(SelfAttention(6, 8), [3, 0])
     with pytest.raises(BadInput, match="the checkpoint of step 3 does not fit"):
         label_scores_over(model, {3: {"embedding": torch.zeros(2, 2)}}, [3])
 
@@ -159,3 +165,33 @@ def test_the_leak_check_tells_a_causal_mask_from_none(causal: bool) -> None:
     leak = causal_leak(model, torch.randint(0, 20, (4, 10)), 20)
     assert (leak < 1e-5) == causal
     assert causal or leak > 0.1
+
+
+def test_numbers_stay_numbers_beside_words() -> None:
+    model = _model()
+    first, second = (WORDS[word] for word in list(WORDS)[:2])
+    expected = label_scores(model, [[first, second], first])
+    torch.testing.assert_close(label_scores(model, [[first, second], list(WORDS)[0]], encode=WORDS), expected)
+    torch.testing.assert_close(label_scores(model, [(first, second), first], encode=WORDS), expected)
+
+
+def test_checkpoints_of_every_kind_that_can_be_followed_are_scored(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    model = _model()
+    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    save_file(state, tmp_path / "a.safetensors")
+    torch.save({"state_dict": {f"module.{name}": value for name, value in state.items()}}, tmp_path / "b.ckpt")
+    files = {0: str(tmp_path / "a.safetensors"), 1: tmp_path / "b.ckpt"}
+    seen = label_scores_over(model, files, [3])
+    torch.testing.assert_close(seen, label_scores(model, [3]).expand(2, -1, -1))
+    with pytest.raises(BadInput, match="the checkpoint of step 7 does not fit.*none.pt"):
+        label_scores_over(model, {7: str(tmp_path / "none.pt")}, [3])
+
+
+def test_a_vocabulary_without_a_second_word_or_beyond_the_models_is_refused() -> None:
+    model, text = LanguageModel(6, 8, hidden=8), torch.randint(0, 6, (4, 10))
+    with pytest.raises(BadInput, match="at least 2 and more than the largest token number"):
+        causal_leak(model, text * 0, 1)
+    with pytest.raises(BadInput, match="no embedding for some of 60 words"):
+        causal_leak(model, text, 60)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tangentlens.capture.measuring import Measurement
-from tangentlens.capture.probe import Probe
+from tangentlens.capture.probe import Probe, tensors_in
 from tangentlens.capture.reader import StructureChanged
 from tangentlens.distributed import Again, Job
 from tangentlens.errors import BadInput
@@ -27,7 +27,8 @@ def check_alike(job: Job, measurement: Measurement, *probes: Probe | None) -> No
     # float64 and a tolerance: ranks may sum in another order
     sums = {f"parameter {name}": _sums(tensor) for name, tensor in measurement.wanted.items()}
     for position, probe in enumerate(one for one in probes if one is not None):
-        sums |= {f"{('inputs', 'others')[position]}{name}": _sums(t) for name, t in _tensors(probe.inputs).items()}
+        found = tensors_in(probe.inputs, ("inputs", "others")[position])
+        sums |= {name: _sums(t) for name, t in found.items()}
     seen = job.objects(sums)  # all ranks see the same and raise alike
     for rank, other in enumerate(seen):
         wrong = [name for name in sums if name not in other or not _close(other[name], seen[0][name])]
@@ -105,7 +106,8 @@ def free_for_each(job: Job, device: torch.device) -> int:
 
 
 def _sums(tensor: Tensor) -> tuple[tuple[int, ...], float, float]:
-    values = tensor.detach().byte() if tensor.dtype == torch.bool else tensor.detach()
+    values = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    values = values.byte() if values.dtype == torch.bool else values
     size = values.abs().sum(dtype=torch.float64)
     return tuple(tensor.shape), float(values.sum(dtype=torch.float64)), float(size)
 
@@ -115,10 +117,3 @@ def _close(left: Any, right: Any) -> bool:
         return False
     scale = 1e-6 * max(abs(right[2]), 1e-300)
     return all(a == b or abs(a - b) <= scale or (a != a and b != b) for a, b in zip(left[1:], right[1:]))
-
-
-def _tensors(inputs: Any) -> Mapping[str, Tensor]:
-    if isinstance(inputs, Tensor):
-        return {"": inputs}
-    items = inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs)
-    return {f"[{key!r}]": value for key, value in items if isinstance(value, Tensor)}

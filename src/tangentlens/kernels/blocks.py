@@ -145,7 +145,7 @@ def _outer_full(tile: Full, left: Outer, right: Outer) -> None:
     m, d, s, _ = b2.shape
     if t == s == 1:
         inputs = a1[:, 0] @ a2[:, 0].T
-        if _same_for_all(b1) and _same_for_all(b2):  # the head: its output gradient is the same at every example
+        if same_for_all(b1) and same_for_all(b2):  # the head: its output gradient is the same at every example
             tile.addcmul_(inputs[:, None, :, None], (b1[0, :, 0] @ b2[0, :, 0].T)[None, :, None, :])
         else:
             signals = (b1[:, :, 0].reshape(n * c, q) @ b2[:, :, 0].reshape(m * d, q).T).reshape(n, c, m, d)
@@ -220,7 +220,7 @@ def _form(factor: Part, shape: torch.Size) -> Formed:
     return factor.formed(shape)
 
 
-def _same_for_all(b: Tensor) -> bool:
+def same_for_all(b: Tensor) -> bool:
     """Checked on the first two examples before all of them: nearly every layer fails at once."""
     if len(b) == 1 or not torch.equal(b[0], b[-1]):
         return False

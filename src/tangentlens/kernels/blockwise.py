@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tangentlens.capture.measuring import Measurement
+from tangentlens.capture.precision import lowered, products_in
 from tangentlens.capture.probe import Probe
 from tangentlens.distributed import ALONE, Job
 from tangentlens.errors import BadInput, NonFiniteKernel
@@ -58,7 +59,7 @@ class Blockwise:
             columns = None if self.columns is None else self.columns.length
         else:  # beside its own rows a rank holds the block that is visiting it and the next one
             columns = 2 * max(stop - start for start, stop in self.job.shares((self.columns or self.rows).length))
-        free = free_for_each(self.job, self.measurement.device)
+        free = max(free_for_each(self.job, self.measurement.device) - self._kernel_bytes(shape), 0)
         order = chosen_passes(costs, share, columns, self.measurement.dtype, self.measurement.device, free)
         self._run(sink, costs, self.job.from_first(lambda: order.passes))
         for kernel in sink.kernels.values():
@@ -81,7 +82,8 @@ class Blockwise:
 
     def costs(self) -> Costs:
         other = self.columns or self.rows
-        return sampled_costs(self.measurement, self.rows, other, self.reduction, self.columns is None)
+        alike = self.columns is None
+        return sampled_costs(self.measurement, self.rows, other, self.reduction, alike, self.grouping)
 
     def groups(self) -> list[str]:
         return list(dict.fromkeys(self.grouping(name) for name in self.measurement.wanted))
@@ -94,10 +96,12 @@ class Blockwise:
 
     def _refuse_unless_they_fit(self, outputs: int, shape: tuple[int, ...]) -> None:
         factor = outputs if self.reduction == "full" else 1
-        needed = len(self.groups()) * torch.Size(shape).numel() * torch.finfo(self.measurement.dtype).bits // 8
         rows, columns = self.rows.length * factor, (self.columns or self.rows).length * factor
         holders = self.job.sharing(self.measurement.device)  # every rank holds the whole
-        refuse_unless_it_fits("a kernel", rows, columns, needed * holders, self.measurement.device)
+        refuse_unless_it_fits("a kernel", rows, columns, self._kernel_bytes(shape) * holders, self.measurement.device)
+
+    def _kernel_bytes(self, shape: tuple[int, ...]) -> int:
+        return len(self.groups()) * torch.Size(shape).numel() * torch.finfo(self.measurement.dtype).bits // 8
 
     def _run(self, sink: Sink, costs: Costs, passes: tuple[Pass, ...]) -> None:
         captures = Captures(self.measurement, self.grouping, costs)
@@ -154,8 +158,10 @@ class Blockwise:
                             self._multiply(sink, rows, columns, outputs)
 
     def _multiply(self, sink: Sink, rows: Region, columns: Region, outputs: int) -> None:
-        for left, right in parts(rows.tiles, columns.tiles, self._slice()):
-            self._add_part(sink, left, right, outputs, rows is columns)
+        asked = lowered()
+        with products_in(asked.precision) if asked else nullcontext():
+            for left, right in parts(rows.tiles, columns.tiles, self._slice()):
+                self._add_part(sink, left, right, outputs, rows is columns)
         if sink.grain is not None and not bool(self.finite):
             raise NonFiniteKernel(self._first_nonfinite())
         sink.done((rows.start, rows.stop), (columns.start, columns.stop))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -16,7 +16,7 @@ from tangentlens.capture.sources import Piece
 from tangentlens.kernels.blocks import Gradients, Part
 from tangentlens.kernels.joining import Joining
 from tangentlens.kernels.separable import averaged, separated
-from tangentlens.kernels.ways import Costs, Way, sliceable
+from tangentlens.kernels.ways import Costs, Way, sliceable, widened
 
 Span = tuple[int, int]
 """First example, last."""
@@ -90,42 +90,41 @@ class Captures:
                 self.may_slice = False
                 raise StructureChanged
             return Gradients(piece.name, piece.shape, [_positions_last(piece.factors[0])], sliced=True)
-        elif way in ("formed", "separable", "sliced"):
+        elif way in ("formed", "folded", "separable", "sliced"):
             factors = [Formed(form(piece.factors, piece.shape).gradient)]
         return Gradients(piece.name, piece.shape, factors)
 
     def _fold_biases(self, pieces: dict[str, Piece]) -> None:
-        """A bias is a weight whose input is 1: beside its weight it costs one more column of a, alone as much again."""
         if not self.may_fold:
             return
-        folds = self._foldable(pieces)
+        folds = foldable(pieces, self.costs.way, self.grouping)
         for bias, weight in folds.items():
             outer = pieces[weight].factors[0]
             assert isinstance(outer, Outer)
-            widened = torch.cat([outer.a, outer.a.new_ones(*outer.a.shape[:-1], 1)], -1)
-            pieces[weight] = replace(pieces[weight], factors=[Outer(widened, outer.b, outer.flipped)])
+            pieces[weight] = replace(pieces[weight], factors=[widened(outer)])
             del pieces[bias]
         before = self.folds.setdefault(frozenset(pieces.keys() | folds.keys()), folds)
         if before != folds:  # two tiles folded differently do not multiply
             self.may_fold = False
             raise StructureChanged
 
-    def _foldable(self, pieces: dict[str, Piece]) -> dict[str, str]:
-        """Biases with the weight whose operation they entered."""
-        weights = {
-            piece.node: key
-            for key, piece in pieces.items()
-            if piece.node is not None
-            if len(piece.factors) == 1 and isinstance(piece.factors[0], Outer) and piece.factors[0].a.shape[2] == 1
-            if self.costs.way(key) not in ("formed", "separable")
-        }
-        return {
-            key: weights[bias.node]
-            for key, bias in pieces.items()
-            if bias.node in weights
-            and self.grouping(bias.name) == self.grouping(pieces[weights[bias.node]].name)
-            and _is_bias_of(bias, pieces[weights[bias.node]])
-        }
+
+def foldable(pieces: Mapping[str, Piece], way: Callable[[str], Way], grouping: Callable[[str], str]) -> dict[str, str]:
+    """Biases with the weight whose operation they entered, where both add to one kernel."""
+    weights = {
+        piece.node: key
+        for key, piece in pieces.items()
+        if piece.node is not None
+        if len(piece.factors) == 1 and isinstance(piece.factors[0], Outer) and piece.factors[0].a.shape[2] == 1
+        if way(key) not in ("formed", "separable")
+    }
+    return {
+        key: weights[bias.node]
+        for key, bias in pieces.items()
+        if bias.node in weights
+        and grouping(bias.name) == grouping(pieces[weights[bias.node]].name)
+        and _is_bias_of(bias, pieces[weights[bias.node]])
+    }
 
 
 def _positions_last(outer: Factor) -> Outer:
@@ -136,11 +135,17 @@ def _positions_last(outer: Factor) -> Outer:
 
 
 def _is_bias_of(bias: Piece, weight: Piece) -> bool:
-    """Its gradient is the sum of b over positions, as it must be if both entered one operation unscaled."""
+    """Its gradient is the sum of b over positions, as it must be if both entered one operation unscaled.
+
+    At every example, and to the last digits of the sum: a bias scaled by 0.99999 is not folded.
+    """
     gradient, outer = bias.factors[0], weight.factors[0]
     if len(bias.factors) != 1 or not isinstance(gradient, Formed) or not isinstance(outer, Outer):
         return False
     if bias.shape != outer.b.shape[4:]:
         return False
-    total: Tensor = outer.b[:1, :, :, 0].sum(2)
-    return torch.allclose(gradient.gradient[:1], total, rtol=1e-4, atol=1e-6 * float(total.abs().max()))
+    b: Tensor = outer.b[:, :, :, 0]
+    if b.shape[2] == 1:
+        return torch.equal(gradient.gradient, b[:, :, 0])
+    rounding = 32 * torch.finfo(b.dtype).eps * torch.linalg.vector_norm(b, 1, dim=2)
+    return bool(((gradient.gradient - b.sum(2)).abs() <= rounding).all())

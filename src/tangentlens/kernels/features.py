@@ -6,7 +6,7 @@ also after an error; the model must be deterministic (in eval mode), as for a ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ from torch.autograd.graph import GradientEdge
 
 from tangentlens.capture.float64 import float64_throughout
 from tangentlens.capture.outputs import Outputs, selected_outputs
-from tangentlens.capture.probe import Inputs, Probe, probe
+from tangentlens.capture.probe import Inputs, Probe, probe, tensors_in
 from tangentlens.capture.undisturbed import eager, refuse_coupled_examples, undisturbed
 from tangentlens.errors import BadInput
 from tangentlens.kernels.head import Call, LinearCalls, head_call
@@ -86,9 +86,7 @@ def stream_features(
 
 def _outside_inference_mode(examples: Probe) -> Probe:
     """Copies of tensors made under inference_mode, which no graph may hold."""
-    given = examples.inputs
-    tensors = [given] if isinstance(given, Tensor) else given.values() if isinstance(given, Mapping) else given
-    if any(isinstance(tensor, Tensor) and tensor.is_inference() for tensor in tensors):
+    if any(tensor.is_inference() for tensor in tensors_in(examples.inputs).values()):
         return examples.chosen(list(range(examples.length)))
     return examples
 

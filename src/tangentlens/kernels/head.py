@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,9 @@ class Call:
 class LinearCalls(TorchFunctionMode):
     """Sees every linear map of a forward pass through a parameter, and makes its result visible in the graph.
 
-    With `head` given, the pass costs no graph memory: nothing is tracked before that call, and everything from it on.
+    What is computed from parameters and buffers alone is a parameter here: a cosine head's W / |W|, two factors of one
+    weight. With `head` given, the pass costs no graph memory: nothing is tracked before that call, and everything from
+    it on.
     """
 
     def __init__(self, model: nn.Module, *, head: int | None = None) -> None:
@@ -39,8 +41,10 @@ class LinearCalls(TorchFunctionMode):
         self._count = 0
         self._where: list[str] = [""]
         self._names = list(model.named_modules())
-        self._storages = {p.untyped_storage().data_ptr(): name
+        self._storages = {_storage(p): name
                           for name, p in model.named_parameters(remove_duplicate=False)}  # fmt: skip
+        self._constant = {_storage(b) for b in model.buffers()}
+        self._made: list[Tensor] = []  # held, so that nothing else takes their place in memory
         self._hooks: list[Any] = []
 
     def __enter__(self) -> LinearCalls:
@@ -59,8 +63,11 @@ class LinearCalls(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
-        result = func(*args, **(kwargs or {}))
-        found = linear_map(func, args, kwargs or {}, self._is_parameter)
+        result = self._marked(func(*args, **(kwargs or {})), linear_map(func, args, kwargs or {}, self._is_parameter))
+        self._note_made_of_parameters(result, args, kwargs or {})
+        return result
+
+    def _marked(self, result: Any, found: LinearMap | None) -> Any:
         if found is None:
             return result
         self._count += 1
@@ -74,11 +81,20 @@ class LinearCalls(TorchFunctionMode):
         self.calls.append(Call(found, self._name_of(found.owner), plain, result.grad_fn))
         return result
 
+    def _note_made_of_parameters(self, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        given = [_storage(item) for item in _flat((*args, *kwargs.values())) if isinstance(item, Tensor)]
+        names = [self._storages[place] for place in given if place in self._storages]
+        if names and all(place in self._storages or place in self._constant for place in given):
+            for tensor in _flat((result,)):
+                if isinstance(tensor, Tensor):
+                    self._storages.setdefault(_storage(tensor), names[0])
+                    self._made.append(tensor)
+
     def _is_parameter(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage().data_ptr() in self._storages
+        return _storage(tensor) in self._storages
 
     def _name_of(self, weight: Tensor) -> str:
-        return self._where[-1] or self._storages.get(weight.untyped_storage().data_ptr(), "head")
+        return self._where[-1] or self._storages.get(_storage(weight), "head")
 
     def _entering(self, name: str) -> Callable[..., None]:
         def note(module: nn.Module, inputs: Any) -> None:
@@ -89,6 +105,19 @@ class LinearCalls(TorchFunctionMode):
     def _leaving(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if len(self._where) > 1:
             self._where.pop()
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _flat(items: Sequence[Any]) -> Iterator[Any]:
+    """The items, with those of lists and tuples (of tensors to join, of results) in their place."""
+    for item in items:
+        if isinstance(item, list | tuple):
+            yield from _flat(item)
+        else:
+            yield item
 
 
 def head_call(model: nn.Module, examples: Probe, outputs: Outputs | None) -> int:

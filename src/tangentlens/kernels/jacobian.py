@@ -16,6 +16,7 @@ from tangentlens.capture.probe import Inputs, probe
 from tangentlens.distributed import Job, Ranks, joined
 from tangentlens.kernels.agreed import check_alike
 from tangentlens.kernels.memory import refuse_unless_it_fits
+from tangentlens.kernels.passes import checked_chunk
 
 
 @torch.no_grad()
@@ -31,13 +32,14 @@ def jacobian_gram(
 ) -> Float[Tensor, "parameter parameter"]:
     """J^T J over all examples and outputs: the tangent kernel's nonzero eigenvalues from the parameter side.
 
-    Parameters are flattened in the order of named_parameters(). Cost N C P^2, memory P^2.
+    Parameters are flattened in the order of named_parameters(), complex ones as pairs of real numbers. Cost N C P^2,
+    memory P^2.
     """
     with (
         joined(ranks) as job,
         _jacobian(model, inputs, outputs, parameters, dtype, chunk, job) as (measurement, blocks),
     ):
-        size = sum(p.numel() for p in measurement.wanted.values())
+        size = sum(_real_numbers(p) for p in measurement.wanted.values())
         item = torch.finfo(measurement.dtype).bits // 8
         refuse_unless_it_fits("J^T J", size, size, size * size * item, measurement.device)
         gram = torch.zeros(size, size, dtype=measurement.dtype, device=measurement.device)
@@ -79,16 +81,19 @@ def _jacobian(
     chunk: int | None,
     job: Job,
 ) -> Iterator[tuple[Measurement, Iterator[Float[Tensor, "example output parameter"]]]]:
+    checked_chunk(chunk)
     rows = probe(inputs)
     with measuring(model, rows, outputs, parameters, dtype) as measurement:
         measurement.reader.gathered.update(measurement.wanted)  # every piece in the parameter's own coordinates
         prepared = measurement.prepared(rows)
         check_alike(job, measurement, prepared)
         share = job.shares(prepared.length)[job.rank]
-        size = sum(p.numel() for p in measurement.wanted.values())
+        size = sum(_real_numbers(p) for p in measurement.wanted.values())
         count = measurement.output_count(prepared.rows(0, 1))
         item = torch.finfo(measurement.dtype).bits // 8
         step = chunk or max(1, min(1024, (64 << 20) // (count * size * item)))
+
+        nothing = torch.zeros((), dtype=measurement.dtype, device=measurement.device)
 
         def blocks() -> Iterator[Tensor]:
             for start in range(*share, step):
@@ -97,9 +102,13 @@ def _jacobian(
                 columns = [
                     formed(pieces[name].factors, pieces[name].shape).gradient.reshape(chunked.length, count, -1)
                     if name in pieces
-                    else parameter.new_zeros(chunked.length, count, parameter.numel())
+                    else nothing.expand(chunked.length, count, _real_numbers(parameter))
                     for name, parameter in measurement.wanted.items()
                 ]
                 yield torch.cat(columns, 2).detach()
 
         yield measurement, blocks()
+
+
+def _real_numbers(parameter: Tensor) -> int:
+    return parameter.numel() * (2 if parameter.is_complex() else 1)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tangentlens.kernels.routes import vectors_at_once
 from tangentlens.kernels.spectra import Spectrum, relative_residuals
 
 Product = Callable[[Float[Tensor, "row column"]], Float[Tensor, "row column"]]
@@ -35,8 +36,8 @@ def krylov_spectrum(
     The space is span{X, KX, K^2 X, ...} for a seeded Gaussian block X of `block` columns (modes + 8 unless told): it
     finds eigenvalues repeated up to `block` times. Memory 2 * rows * basis; cost block products per round.
     """
-    block = min(rows, modes + 8 if block is None else block)
-    basis = min(rows, max(4 * block, 2 * block + modes) if basis is None else basis)
+    block, room = vectors_at_once(rows, modes, block)
+    basis = room if basis is None else min(rows, basis)
     if not 1 <= modes <= block <= basis <= rows:
         raise ValueError(f"needs 1 <= modes <= block <= basis <= rows, got {modes}, {block}, {basis}, {rows}")
     tolerance = tol if tol is not None else (1e-10 if dtype == torch.float64 else 1e-5)
@@ -47,7 +48,8 @@ def krylov_spectrum(
     for _ in range(rounds):
         values, rotation = _ritz(space, images)
         kept = rotation[:, :modes]
-        if bool((relative_residuals(images @ kept, values[:modes], space @ kept) <= tolerance).all()):
+        # half: the products of the last check round anew, and what was just within the tolerance must not fall out
+        if bool((relative_residuals(images @ kept, values[:modes], space @ kept) <= tolerance / 2).all()):
             break
         step = _new_directions(images[:, -block:], space)
         if step.shape[1] == 0:  # the space is invariant: nothing is left to find
@@ -60,7 +62,7 @@ def krylov_spectrum(
     values, rotation = _ritz(space, images)
     vectors = space @ rotation[:, :modes]
     residuals = relative_residuals(product(vectors), values[:modes], vectors)
-    return Spectrum(values[:modes], vectors, residuals, residuals <= 2 * tolerance, "krylov", seed)
+    return Spectrum(values[:modes], vectors, residuals, residuals <= tolerance, "krylov", seed)
 
 
 def _ritz(

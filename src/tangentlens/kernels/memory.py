@@ -18,7 +18,7 @@ def free_bytes(device: torch.device) -> int:
     limit, used = _cgroup("memory.max"), _cgroup("memory.current")
     if limit is not None and used is not None:
         available = min(available, max(limit - used, 0))
-    return available
+    return min([available, *_left_of_limits()])
 
 
 def refuse_unless_it_fits(what: str, rows: int, columns: int, needed: int, device: torch.device) -> None:
@@ -39,14 +39,33 @@ def in_units(size: float) -> str:
     return f"{size:,.3g} TiB"
 
 
-def _meminfo(entry: str) -> int:
+def _left_of_limits() -> list[int]:
+    """What `ulimit -d` and `ulimit -v` leave this process, where they are set."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        import resource  # not on every system
+    except ImportError:
+        return []
+    left = []
+    for limit, entry in ((resource.RLIMIT_DATA, "VmData"), (resource.RLIMIT_AS, "VmSize")):
+        allowed, taken = resource.getrlimit(limit)[0], _bytes_of(entry, Path("/proc/self/status"))
+        if allowed != resource.RLIM_INFINITY and taken is not None:
+            left.append(max(allowed - taken, 0))
+    return left
+
+
+def _meminfo(entry: str) -> int:
+    found = _bytes_of(entry, Path("/proc/meminfo"))
+    return 8 << 30 if found is None else found  # no way to ask on this system: assume a small laptop
+
+
+def _bytes_of(entry: str, file: Path) -> int | None:
+    try:
+        for line in file.read_text().splitlines():
             if line.startswith(entry):
                 return int(line.split()[1]) << 10
     except OSError:
         pass
-    return 8 << 30  # no way to ask on this system: assume a small laptop
+    return None
 
 
 def _cgroup(name: str) -> int | None:

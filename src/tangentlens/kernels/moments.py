@@ -19,22 +19,47 @@ from tangentlens.capture.measuring import Measurement, measuring
 from tangentlens.capture.outputs import Outputs
 from tangentlens.capture.probe import Inputs, Probe, probe
 from tangentlens.capture.sources import Piece
+from tangentlens.capture.undisturbed import eager, undisturbed
 from tangentlens.distributed import Job, Ranks, joined
 from tangentlens.errors import BadInput
 from tangentlens.kernels.agreed import check_alike, in_agreement, read_alike
-from tangentlens.kernels.passes import capture_chunk
+from tangentlens.kernels.passes import capture_chunk, checked_chunk
+from tangentlens.kernels.plain_weights import with_plain_weights
 from tangentlens.kernels.plan import sampled_costs
 from tangentlens.kernels.separable import shared_signal
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Where a linear map lies in its parameter: which entries, in how many blocks, and which way round."""
+
+    parameter: str
+    piece: Piece
+    groups: int
+    out: int
+    into: int
+    flipped: bool
+
+    def matrix(self, tensor: Tensor) -> Float[Tensor, "out into"]:
+        """The map's part of a tensor shaped like the parameter (the parameter, its gradient), as (out, into)."""
+        values = self.piece.values(tensor)
+        if self.flipped:
+            return _block_diagonal(values.reshape(self.groups, self.into, self.out).mT)
+        return _block_diagonal(values.reshape(self.groups, self.out, self.into))
+
+
+@dataclass(frozen=True)
 class LayerMoments:
-    """One linear map and the moments of both its sides; sums over `rows` examples, outputs and positions."""
+    """One linear map and the moments of both its sides; sums over `rows` examples, outputs and positions.
+
+    `weight` is a copy: it stays what it was when the network trains on.
+    """
 
     weight: Float[Tensor, "out into"]
     ptk_covariance: Float[Tensor, "out out"]
     input_moment: Float[Tensor, "into into"]
     rows: int
+    layout: Layout | None = None
 
     @property
     def agop(self) -> Float[Tensor, "into into"]:
@@ -56,19 +81,25 @@ def layer_moments(
     chunk: int | None = None,
     ranks: Ranks = None,
 ) -> dict[str, LayerMoments]:
-    """Moments of every linear map of the model (or of `layers`), in one capture.
+    """Moments of every linear map of the model (or of `layers`), in one capture. Maps that no rule reads from (a, b)
+    are not among them: asked for by name they are an error.
 
     A map is named after its module, or after its parameter where the module has several (`attention.in_proj_weight`,
     `lstm.weight_hh_l0`); parts of one parameter that are used separately are numbered. Cost: the capture, and
     N C T q^2 + N T p^2 per layer.
     """
-    rows = probe(inputs)
-    parameters = None if layers is None else [glob for layer in layers for glob in _parameters_of(model, layer)]
+    checked_chunk(chunk)
+    rows, model = probe(inputs), _readable(model)
+    asked = None if layers is None else {layer: _parameters_of(model, layer) for layer in layers}
+    parameters = None if asked is None else [name for names in asked.values() for name in names]
     with joined(ranks) as job, measuring(model, rows, outputs, parameters, dtype) as measurement:
         prepared = measurement.prepared(rows)
         check_alike(job, measurement, prepared)
         totals = in_agreement(job, measurement, lambda: _totals(measurement, prepared, chunk, job))
-        return _named(measurement, _summed(job, totals, measurement.device))
+        found = _summed(job, totals, measurement.device)
+        for names in () if asked is None else asked.values():
+            _refuse_missing(measurement, names, {total.piece.name for total in found.values()})
+        return _named(measurement, found)
 
 
 def ptk_covariance(
@@ -89,17 +120,38 @@ def agop(
     return _one(found, layer).agop
 
 
-def nfm(model: nn.Module, layer: str) -> Float[Tensor, "into into"]:
-    """Neural feature matrix W^T W of a linear layer, a convolution (over patches), or a parameter used as (out, in)."""
+def nfm(
+    model: nn.Module, layer: str, inputs: Inputs | None = None, *, outputs: Outputs | None = None
+) -> Float[Tensor, "into into"]:
+    """Neural feature matrix W^T W of a linear layer or a convolution (over patches).
+
+    Which side of any other parameter the data enters only a forward pass shows: it needs `inputs`.
+    """
+    if inputs is not None:
+        return _one(layer_moments(model, inputs, layers=[layer], outputs=outputs), layer).nfm
+    model = _readable(model)
     names = _parameters_of(model, layer)
-    parameter = dict(model.named_parameters())[names[0]].detach()
-    module = model.get_submodule(layer) if layer in dict(model.named_modules()) else None
-    if type(module).__name__ == "Conv1D":  # Hugging Face's GPT-2 stores (in, out)
+    module = model.get_submodule(layer if layer in dict(model.named_modules()) else layer.rpartition(".")[0])
+    if len(names) > 1 or not (isinstance(module, _OUT_FIRST) or _is_conv1d(module)):
+        raise BadInput(
+            f"W^T W needs one weight of a known layer, got {', '.join(names)} of {type(module).__name__}; "
+            "name one, and pass inputs to see on which side of it the data enters"
+        )
+    parameter = model.get_parameter(names[0]).detach()
+    if _is_conv1d(module):
         parameter = parameter.T
     if isinstance(module, nn.modules.conv._ConvNd):
         parameter = _convolution_matrix(module, parameter)
     matrix = parameter.flatten(1)
     return matrix.T @ matrix
+
+
+_OUT_FIRST = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
+
+
+def _is_conv1d(module: nn.Module) -> bool:
+    """Hugging Face's GPT-2 stores (in, out)."""
+    return type(module).__name__ == "Conv1D"
 
 
 @torch.no_grad()
@@ -114,7 +166,8 @@ def ptk(
     ranks: Ranks = None,
 ) -> Float[Tensor, "example output other output"]:
     """Pre-activation tangent kernel <d f_c(x_n) / d z, d f_d(x_m) / d z> of the layer's whole output z."""
-    rows = probe(inputs)
+    checked_chunk(chunk)
+    rows, model = probe(inputs), _readable(model)
     names = _parameters_of(model, layer)
     with joined(ranks) as job, measuring(model, rows, outputs, names, dtype) as measurement:
         prepared = measurement.prepared(rows)
@@ -128,6 +181,7 @@ def ptk(
             for begin in range(start, stop, step):
                 part = prepared.rows(begin, min(begin + step, stop))
                 pieces = measurement.pieces(part, list(measurement.wanted), every_position=True)
+                _refuse_missing(measurement, names, {p.name for p in pieces.values() if _outers(p)})
                 blocks.append(torch.cat([f.b.flatten(2) for p in pieces.values() for f in _outers(p)], 2))
             read_alike(job, measurement)
             return torch.cat(blocks) if blocks else None
@@ -205,6 +259,22 @@ def _output_moment(b: Float[Tensor, "example output position group out"]) -> Flo
     return rows.mT @ rows
 
 
+def _readable(model: nn.Module) -> nn.Module:
+    plain = eager(model) if isinstance(model, nn.Module) else model
+    with undisturbed(plain):
+        return with_plain_weights(plain)
+
+
+def _refuse_missing(measurement: Measurement, names: Sequence[str], read: set[str]) -> None:
+    """Of the parameters of a layer that was asked for, one must have been read as a linear map."""
+    if not read.intersection(names):
+        why = measurement.reader.unreadable.get(names[0], "it is not used as a linear map")
+        raise BadInput(
+            f"a layer's moments need a linear map whose input and output gradient can be read, got {names[0]}: {why}; "
+            "name another layer, or measure its share of the kernel with entk_by_layer"
+        )
+
+
 def _outers(piece: Piece) -> list[Outer]:
     return [f for f in piece.factors if isinstance(f, Outer)]
 
@@ -217,17 +287,12 @@ def _named(measurement: Measurement, totals: dict[str, _Total]) -> dict[str, Lay
     for parameter, parts in maps.items():
         name = parameter.removesuffix(".weight") if parameter.endswith(".weight") else parameter
         for number, total in enumerate(sorted(parts, key=_place)):
-            weight = total.piece.values(measurement.wanted[parameter]).detach()
-            matrix = _grouped(weight, total)
-            moments = LayerMoments(matrix, _block_diagonal(total.out), _block_diagonal(total.into), total.rows)
+            sides = (len(total.out), total.out.shape[1], total.into.shape[1])
+            layout = Layout(parameter, replace(total.piece, factors=[]), *sides, total.flipped)
+            matrix = layout.matrix(measurement.wanted[parameter]).detach().clone()
+            moments = LayerMoments(matrix, _block_diagonal(total.out), _block_diagonal(total.into), total.rows, layout)
             named[name if len(parts) == 1 else f"{name}[{number}]"] = moments
     return named
-
-
-def _grouped(weight: Tensor, total: _Total) -> Float[Tensor, "out into"]:
-    groups, q, p = len(total.out), total.out.shape[1], total.into.shape[1]
-    blocks = weight.reshape(groups, p, q).mT if total.flipped else weight.reshape(groups, q, p)
-    return _block_diagonal(blocks)
 
 
 def _place(total: _Total) -> int:
@@ -245,17 +310,17 @@ def _convolution_matrix(module: nn.modules.conv._ConvNd, weight: Tensor) -> Tens
 
 
 def _parameters_of(model: nn.Module, layer: str) -> list[str]:
-    """A layer is a module with a weight, or a parameter by its own name."""
-    named = dict(model.named_parameters())
-    if layer in named:
-        return [layer]
+    """A layer is a module with a weight, or a parameter by a name of its own; a shared one goes by its first name."""
+    first = {id(p): name for name, p in model.named_parameters()}
+    named = {name: (p, first[id(p)]) for name, p in model.named_parameters(remove_duplicate=False)}
     weight = f"{layer}.weight" if layer else "weight"
-    if weight in named:
-        return [weight]
-    owned = [n for n, p in named.items() if n.rpartition(".")[0] == layer and p.ndim >= 2]
+    for name in (layer, weight):
+        if name in named:
+            return [named[name][1]]
+    owned = [own for n, (p, own) in named.items() if n.rpartition(".")[0] == layer and p.ndim >= 2]
     if layer in dict(model.named_modules()) and owned:
         return owned
-    known = [name.removesuffix(".weight") for name, p in named.items() if p.ndim >= 2]
+    known = [name.removesuffix(".weight") for name, (p, _) in named.items() if p.ndim >= 2]
     raise BadInput(
         f"a layer must be a module with a weight matrix or a parameter's name, got {layer!r}; "
         f"there are {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"

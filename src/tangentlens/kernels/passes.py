@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tangentlens.errors import BadInput
 from tangentlens.kernels.memory import free_bytes
 from tangentlens.kernels.ways import Costs
 
@@ -37,19 +38,28 @@ class Passes:
 def chosen_passes(
     costs: Costs, rows: int, columns: int | None, dtype: torch.dtype, device: torch.device, free: int | None = None
 ) -> Passes:
-    """The leanest order that does not capture much more than once; `free` where the device's memory is shared."""
+    """The leanest order that does not capture much more than once; `free` beside the kernel itself, or where the
+    device's memory is shared. A card is there for this alone: most of it is taken at once."""
     free = free_bytes(device) if free is None else free
-    ceiling = max(free // 4, 1)
-    budget = ceiling if device.type == "cuda" else min(_LEAN, ceiling)
+    on_card = device.type == "cuda"
+    ceiling = max(3 * free // 4 if on_card else free // 4, 1)
+    budget = ceiling if on_card else min(_LEAN, ceiling)
     once = rows + (columns or 0)
     needed = costs.multiply_adds + once * costs.capture_multiply_adds
     while True:
-        least = budget // 2 if device.type == "cuda" else min(_TRANSIENT, budget // 2)
+        least = budget // 4 if on_card else min(_TRANSIENT, budget // 2)
         passes = _within(costs, rows, columns, budget, least, torch.finfo(dtype).bits // 8)
-        captured = sum(_captured(p, rows, columns) for p in passes)
-        if (captured - once) * costs.capture_multiply_adds <= _REPEATED * needed or budget >= ceiling:
+        taken = sum(captured(p, rows, columns) for p in passes)
+        if (taken - once) * costs.capture_multiply_adds <= _REPEATED * needed or budget >= ceiling:
             return Passes(tuple(passes), budget)
         budget = min(2 * budget, ceiling)
+
+
+def checked_chunk(chunk: int | None) -> int | None:
+    """`chunk=` as the user gave it, refused where it counts no examples."""
+    if chunk is not None and chunk < 1:
+        raise BadInput(f"chunk= counts the examples captured at once, got {chunk}; pass 1 or more, or nothing")
+    return chunk
 
 
 def capture_chunk(costs: Costs, dtype: torch.dtype, device: torch.device) -> int:
@@ -88,7 +98,7 @@ def _chunk(costs: Costs, names: list[str], room: float, item: int) -> int:
     return max(1, min(1024, int(room / max(each, 1))))
 
 
-def _captured(one: Pass, rows: int, columns: int | None) -> int:
+def captured(one: Pass, rows: int, columns: int | None) -> int:
     """Examples captured in a pass, repeats counted."""
     blocks = -(-rows // one.block)
     if columns is not None:

@@ -24,7 +24,7 @@ from tangentlens.capture.sources import Piece
 from tangentlens.distributed import Job, Ranks, Span, joined
 from tangentlens.errors import BadInput
 from tangentlens.kernels.agreed import check_alike, free_for_each, in_agreement, read_alike
-from tangentlens.kernels.passes import capture_chunk
+from tangentlens.kernels.passes import capture_chunk, checked_chunk
 from tangentlens.kernels.plan import sampled_costs
 from tangentlens.kernels.ways import Costs
 
@@ -69,6 +69,10 @@ class Product:
 
     @torch.no_grad()
     def __matmul__(self, vectors: Float[Tensor, "column *vector"]) -> Float[Tensor, "row *vector"]:
+        if not isinstance(vectors, Tensor):
+            raise TypeError(
+                f"a product with a kernel needs a torch.Tensor, got {type(vectors).__name__}; pass torch.as_tensor(it)"
+            )
         if vectors.ndim not in (1, 2) or len(vectors) != self.shape[1]:
             raise BadInput(
                 f"a product with a kernel of {self.shape[0]} x {self.shape[1]} needs vectors of shape "
@@ -171,6 +175,7 @@ def entk_product(
 
     Over `ranks` every process calls with the same vectors and has the whole result.
     """
+    checked_chunk(chunk)
     rows = probe(inputs)
     columns = None if others is None else probe(others)
     with joined(ranks) as job, measuring(model, rows, outputs, parameters, dtype) as measurement:

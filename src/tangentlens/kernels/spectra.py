@@ -75,6 +75,11 @@ def spectrum(
         from tangentlens.kernels.stored_spectrum import stored_spectrum  # which needs this file
 
         return stored_spectrum(kernel, modes)
+    if not isinstance(kernel, Tensor):
+        raise TypeError(
+            f"a spectrum needs one kernel, a tensor or a StoredKernel, got {type(kernel).__name__}; "
+            "of kernels by layer take one: layers[name]"
+        )
     matrix = symmetric_matrix(kernel)
     size = len(matrix)
     wanted = size if modes is None else modes
@@ -153,12 +158,18 @@ def relative_residuals(
 
 
 def extended_modes(
-    modes: Spectrum, cross_kernel: Float[Tensor, "other row"], *, floor: float = 1e-12
-) -> Float[Tensor, "other mode"]:
+    modes: Spectrum,
+    cross_kernel: Float[Tensor, "other row"] | Float[Tensor, "other output example output"],
+    *,
+    floor: float = 1e-12,
+) -> Float[Tensor, "other_row mode"]:
     """Values of the modes on new rows (Nystrom): v(x) = K(x, X) v / lambda. Exact on the spectrum's own rows.
 
-    A mode whose eigenvalue is below `floor` times the largest has no extension, and is NaN.
+    A cross kernel (other, output, example, output) is read with rows n*C + c on both sides, as `spectrum` reads it. A
+    mode whose eigenvalue is below `floor` times the largest has no extension, and is NaN.
     """
+    if cross_kernel.ndim == 4:
+        cross_kernel = cross_kernel.flatten(2, 3).flatten(0, 1)
     if cross_kernel.ndim != 2 or cross_kernel.shape[1] != len(modes.eigenvectors):
         raise ValueError(
             f"the modes live on {len(modes.eigenvectors)} rows, got a kernel of shape {tuple(cross_kernel.shape)}; "

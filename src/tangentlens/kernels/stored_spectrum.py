@@ -9,10 +9,10 @@ import torch
 from tangentlens.errors import BadInput
 from tangentlens.kernels.krylov import krylov_spectrum
 from tangentlens.kernels.memory import refuse_unless_it_fits
+from tangentlens.kernels.routes import SMALL
 from tangentlens.kernels.spectra import Spectrum, spectrum
 from tangentlens.kernels.stored import StoredKernel
 
-SMALL = 4096
 """Rows of a matrix that is decomposed in seconds on one core."""
 
 _READING = 100.0  # multiply-adds a processor does while a disk gives one byte

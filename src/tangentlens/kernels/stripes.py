@@ -11,8 +11,7 @@ import torch
 
 from tangentlens.errors import RefusedForMemory
 from tangentlens.kernels.memory import in_units
-from tangentlens.kernels.passes import Pass
-from tangentlens.kernels.tiles import cut
+from tangentlens.kernels.passes import Pass, captured
 from tangentlens.kernels.ways import Costs
 
 _LEAN = 256 << 20
@@ -38,13 +37,14 @@ def striped_pass(
     `visitors` other blocks of the same size are held beside the block itself where processes exchange them.
     """
     item, kept = torch.finfo(dtype).bits // 8, kept_bytes(costs, dtype)
-    ceiling = max(free // 4, 1)
-    budget = ceiling if device.type == "cuda" else min(_LEAN, ceiling)
+    on_card = device.type == "cuda"
+    ceiling = max(free // 2 if on_card else free // 4, 1)
+    budget = ceiling if on_card else min(_LEAN, ceiling)
     once = rows + (columns or 0)
     needed = costs.multiply_adds + once * costs.capture_multiply_adds
     while True:
         block = _block(budget // 2, kept, rows, columns, region, visitors)
-        repeated = _captured(rows, columns, block) - once
+        repeated = captured(Pass((), block, 1), rows, columns) - once
         if repeated * costs.capture_multiply_adds <= _REPEATED * needed or budget >= ceiling:
             break
         budget = min(2 * budget, ceiling)
@@ -54,9 +54,20 @@ def striped_pass(
             f"{in_units(free)} free on {device}; measure fewer outputs (outputs=) or parameters (parameters=), or "
             "never form the kernel: entk_product and top_spectrum"
         )
-    transient = item * (4 * sum(costs.raw.values()) + max(costs.kept.values()) + costs.activations)
-    chunk = max(1, min(1024, int(budget / 2 / max(transient, 1))))
+    chunk = max(1, min(1024, int(budget / 2 / max(_transient(costs, item), 1))))
     return Pass(tuple(costs.kept), block, chunk)
+
+
+def striped_bytes(costs: Costs, one: Pass, region: int, width: int, dtype: torch.dtype) -> int:
+    """What such a pass holds at most: its block and the region beside it, a capture, the region's numbers."""
+    item = torch.finfo(dtype).bits // 8
+    held = kept_bytes(costs, dtype) * (one.block + region) + one.chunk * _transient(costs, item)
+    return int(held + 2 * item * (region * width) ** 2)
+
+
+def _transient(costs: Costs, item: int) -> float:
+    """What the capture of one example takes beside what is held of it."""
+    return item * (4 * sum(costs.raw.values()) + max(costs.kept.values()) + costs.activations)
 
 
 def kept_bytes(costs: Costs, dtype: torch.dtype) -> float:
@@ -69,11 +80,3 @@ def _block(room: float, kept: float, rows: int, columns: int | None, region: int
         return max(1, rows)
     fitting = int(room / kept / visitors) - (region if visitors == 1 else 0)
     return max(region, min(fitting - fitting % region, -(-rows // region) * region))
-
-
-def _captured(rows: int, columns: int | None, block: int) -> int:
-    """Examples captured, repeats counted."""
-    blocks = cut(0, rows, block)
-    if columns is not None:
-        return rows + len(blocks) * columns
-    return sum(rows - start for start, _ in blocks)

@@ -15,6 +15,8 @@ from tangentlens.capture.probe import Inputs, probe
 from tangentlens.distributed import Ranks, joined
 from tangentlens.kernels.agreed import check_alike
 from tangentlens.kernels.blockwise import Blockwise
+from tangentlens.kernels.lowered import state_error
+from tangentlens.kernels.passes import checked_chunk
 from tangentlens.kernels.stored import StoredKernel
 from tangentlens.kernels.ways import Reduction
 from tangentlens.kernels.writing import Out, written
@@ -177,8 +179,7 @@ def _kernels(
     grouping: Callable[[str], str] | None,
 ) -> Any:
     """One kernel, or one a group where parameters are grouped."""
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"chunk= counts the examples captured at once, got {chunk}; pass 1 or more, or nothing")
+    checked_chunk(chunk)
     with joined(ranks) as job:
         rows = probe(inputs)
         columns = None if others is None else probe(others)
@@ -188,8 +189,11 @@ def _kernels(
             check_alike(job, measurement, ready, prepared)
             work = Blockwise(measurement, ready, prepared, reduction, grouping or _whole, chunk, job)
             if out is not None:
-                return written(work, out, model, inputs, others, by_layer=grouping is not None)
+                stored = written(work, out, model, inputs, others, by_layer=grouping is not None)
+                state_error(work, stored if isinstance(stored, dict) else {_WHOLE: stored})
+                return stored
             kernels = work.kernels()
+            state_error(work, kernels)
             return kernels if grouping is not None else kernels[_WHOLE]
 
 

@@ -88,13 +88,19 @@ def _halves(block: Block, whole_regions: bool) -> tuple[Block, Block]:
     if whole_regions or len(block) != 1:
         middle = len(block) // 2
         return block[:middle], block[middle:]
-    tiles = block[0].tiles
-    middle = len(tiles) // 2
-    return _region(tiles[:middle]), _region(tiles[middle:])
+    region = block[0]
+    middle = (region.start + region.stop) // 2
+    return _part(region, region.start, middle), _part(region, middle, region.stop)
 
 
-def _region(tiles: list[Tile]) -> Block:
-    return [Region(tiles[0][0], tiles[-1][1], tiles)] if tiles else []
+def _part(region: Region, start: int, stop: int) -> Block:
+    """These examples of a region; a tile that lies across the cut is cut."""
+    tiles = []
+    for begin, end, gradients in region.tiles:
+        first, last = max(begin, start), min(end, stop)
+        if first < last:
+            tiles.append((first, last, {key: g.rows(first - begin, last - begin) for key, g in gradients.items()}))
+    return [Region(start, stop, tiles)] if tiles else []
 
 
 class InMemory:

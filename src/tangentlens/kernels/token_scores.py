@@ -15,6 +15,7 @@ from tangentlens.capture.outputs import Outputs, selected_outputs
 from tangentlens.capture.probe import Probe, probe
 from tangentlens.capture.undisturbed import eager, undisturbed
 from tangentlens.errors import BadInput
+from tangentlens.kernels.weights import load_into
 
 Phrase = str | int | Sequence[str] | Sequence[int] | Tensor
 Encode = Mapping[str, int] | Callable[..., Any]
@@ -41,8 +42,10 @@ def label_scores(
     >>> label_scores(model, ["good", "good bad"], encode={"good": 0, "bad": 1})
     tensor([[1., 0.], [1., 2.]])
     """
-    if not len(phrases):
-        raise BadInput("expected at least one phrase, got none")
+    if isinstance(phrases, str) or not len(phrases):
+        raise BadInput(f"expected a list of at least one phrase, got {phrases!r}; a single phrase is a list of one")
+    if chunk < 1:
+        raise BadInput(f"chunk is how many phrases run at a time, at least 1, got {chunk}")
     model = eager(model)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     encoded = [_on(device, encoded_phrase(phrase, encode)) for phrase in phrases]
@@ -57,7 +60,7 @@ def label_scores(
 
 def label_scores_over(
     model: nn.Module,
-    checkpoints: Mapping[int, State | Path],
+    checkpoints: Mapping[int, State | Path | str],
     phrases: Sequence[Phrase],
     *,
     encode: Encode | None = None,
@@ -67,7 +70,8 @@ def label_scores_over(
 ) -> Float[Tensor, "step phrase label"]:
     """The same scores at every checkpoint, in order of step; less those of the first step on request.
 
-    Weights are loaded into a copy: the model handed in is not touched. A path is read as tensors only.
+    Weights are loaded into a copy: the model handed in is not touched. A file may be of any kind that `tangentlens
+    follow` reads (.pt, .ckpt, .safetensors, with the prefixes of wrappers), and is read as tensors only.
     """
     if not checkpoints:
         raise BadInput("expected at least one checkpoint (step -> state dict or file), got none")
@@ -88,7 +92,7 @@ def last_position(raw: Any) -> Float[Tensor, "example label"]:
 
 def encoded_phrase(phrase: Phrase, encode: Encode | None) -> Tensor | dict[str, Tensor]:
     """One phrase as a batch of one, in the form the model takes it."""
-    if encode is None or isinstance(phrase, int | Tensor):
+    if encode is None or isinstance(phrase, int | Tensor) or _all_numbers(phrase):
         return _numbers(phrase, phrase)
     if isinstance(encode, Mapping):
         words = list(phrase) if not isinstance(phrase, str) else [phrase] if phrase in encode else phrase.split()
@@ -112,6 +116,10 @@ def with_state(model: nn.Module, state: State) -> nn.Module:
     copy = deepcopy(model)
     _load(copy, state, "initial=")
     return copy
+
+
+def _all_numbers(phrase: Phrase) -> bool:
+    return isinstance(phrase, list | tuple) and bool(phrase) and all(isinstance(word, int) for word in phrase)
 
 
 def _numbers(numbers: Any, phrase: Phrase) -> Tensor:
@@ -176,7 +184,13 @@ def _answer(model: nn.Module, inputs: Probe, outputs: Outputs | None, phrases: S
             f"a phrase needs one score per label, got outputs of shape {tuple(logits.shape)}; "
             "for a language model pass outputs=last_position"
         )
-    return selected_outputs(raw, outputs, inputs.length)
+    scores = selected_outputs(raw, outputs, inputs.length)
+    unanswered = [phrase for phrase, row in zip(phrases, scores) if row.isnan().any()]
+    if unanswered:
+        raise BadInput(
+            f"the model answers NaN to {unanswered[:5]!r}; leave out padding and other tokens that say nothing alone"
+        )
+    return scores
 
 
 def _shape(inputs: Tensor | dict[str, Tensor]) -> Any:
@@ -192,9 +206,11 @@ def _stacked(parts: Sequence[Tensor | dict[str, Tensor]]) -> Tensor | dict[str, 
     return {name: torch.cat([part[name] for part in parts if isinstance(part, dict)]) for name in first}
 
 
-def _load(model: nn.Module, state: State | Path, which: str) -> None:
-    weights = torch.load(state, map_location="cpu", weights_only=True) if isinstance(state, Path) else state
+def _load(model: nn.Module, state: State | Path | str, which: str) -> None:
     try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
+        if isinstance(state, Path | str):
+            load_into(model, Path(state))
+        else:
+            model.load_state_dict(state)
+    except (RuntimeError, BadInput) as error:
         raise BadInput(f"{which} does not fit the model: {error}") from error

@@ -14,16 +14,18 @@ from tangentlens.capture.measuring import Globs, trainable
 from tangentlens.capture.outputs import Outputs
 from tangentlens.capture.probe import Inputs
 from tangentlens.distributed import Ranks, joined
+from tangentlens.errors import BadInput
 from tangentlens.kernels.jacobian import jacobian_gram, jacobian_product
 from tangentlens.kernels.krylov import Product as Operator, krylov_spectrum
 from tangentlens.kernels.product import Product, averaged, entk_product
+from tangentlens.kernels.routes import Way, route_to
 from tangentlens.kernels.spectra import Spectrum, relative_residuals, spectrum
 from tangentlens.kernels.stored import StoredKernel
-from tangentlens.kernels.stored_spectrum import SMALL, cost_of_tiles, stored_spectrum
+from tangentlens.kernels.stored_spectrum import cost_of_tiles, stored_spectrum
 from tangentlens.kernels.tangent import entk_full
 from tangentlens.kernels.writing import refuse_another_origin
 
-Route = Literal["dense", "dual", "krylov", "tiles"]
+Route = Way | Literal["tiles"]
 
 
 def top_spectrum(
@@ -57,6 +59,8 @@ def top_spectrum(
             f"method= is one of 'dense', 'dual', 'krylov', and 'tiles' beside stored=, got {method!r} "
             f"{'without' if stored is None else 'with'} stored="
         )
+    if stored is not None:
+        _refuse_what_is_not_beside(stored, method)
     product = entk_product(
         model, inputs, outputs=outputs, parameters=parameters, dtype=precision, chunk=chunk, ranks=ranks
     )
@@ -65,12 +69,8 @@ def top_spectrum(
         refuse_another_origin(stored, model, inputs, outputs, parameters)
         return _beside_stored(stored, product, modes, tol, seed, method)
     size = sum(parameter.numel() for parameter in trainable(model, parameters).values())
-    if not 1 <= modes <= min(rows, size):
-        raise ValueError(
-            f"a kernel of {rows} rows and {size} parameters has at most {min(rows, size)} modes above zero, "
-            f"got modes={modes}"
-        )
-    route = method or chosen_route(rows, size, modes)
+    cheapest = route_to(modes, rows, size)
+    route = method or cheapest.way
     if route == "krylov":
         return _led(product, lambda apply: krylov_spectrum(
             apply, rows, modes, tol=tolerance, seed=seed, dtype=product.dtype, device=product.device
@@ -91,6 +91,18 @@ def top_spectrum(
         )
         found = _led(product, lambda apply: modes_from_dual(images.flatten(0, 1), apply))
     return replace(found, converged=found.residuals <= tolerance)
+
+
+def _refuse_what_is_not_beside(stored: object, method: Route | None) -> None:
+    """A layer's kernel and the model's product have modes of their own: what was cheaper must not decide which come."""
+    if not isinstance(stored, StoredKernel) or stored.layer is not None:
+        got = repr(stored) if isinstance(stored, StoredKernel) else f"a {type(stored).__name__}"
+        raise BadInput(
+            f"stored= is the model's whole kernel, as entk or entk_full write it with out=, got {got}; "
+            "spectrum(layers[name]) gives the modes of one layer"
+        )
+    if method in ("dense", "dual"):
+        raise ValueError(f"beside stored= method= is 'tiles' or 'krylov', got {method!r}; leave stored= or method= out")
 
 
 def _beside_stored(
@@ -133,18 +145,6 @@ def _led(product: Product, work: Callable[[Operator], Spectrum]) -> Spectrum:
 
         found = work(apply)
         return job.sent((None, found), 0)[1]
-
-
-def chosen_route(rows: int, parameters: int, modes: int) -> Route:
-    """The smaller side of J exactly while it is small, or while most of its modes are wanted; products beyond.
-
-    >>> chosen_route(25_000, 550, 80), chosen_route(841, 44_544, 80), chosen_route(300_000, 44_544, 80)
-    ('dual', 'dense', 'krylov')
-    """
-    side = min(rows, parameters)
-    if side <= SMALL or modes > side // 4:
-        return "dense" if rows <= parameters else "dual"
-    return "krylov"
 
 
 def modes_from_dual(images: Float[Tensor, "row mode"], product: Operator) -> Spectrum:

@@ -9,21 +9,25 @@ With N examples, C outputs, T positions and a (out = q) x (in = p) matrix:
     mean over c      N^2 T^2 (p + C q) apart, N C T p q + N^2 C p q formed, N^2 (p q + C q) separable
     averaged, T = 1  N^2 (p + q)                                         the mean over c, where outputs share one signal
 
-Sliced is formed a few rows of the matrix at a time, where (a, b) take less memory than the gradients they make.
+Sliced is formed a few rows of the matrix at a time, where (a, b) take less memory than the gradients they make. A bias
+folded into its weight is one more column of a: N^2 beside a factored weight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
+
+import torch
 
 from tangentlens.capture.factors import Factor, Formed, Lookup, Outer
 from tangentlens.capture.sources import Piece
+from tangentlens.kernels.blocks import same_for_all
 from tangentlens.kernels.separable import averaged, separated
 
 Reduction = Literal["full", "mean"]
-Way = Literal["factored", "contracted", "pairs", "looked up", "separable", "averaged", "formed", "sliced"]
+Way = Literal["factored", "contracted", "pairs", "looked up", "separable", "averaged", "formed", "sliced", "folded"]
 
 # Small batched products and elementwise passes run this much below the rate of one large product (measured on CPU).
 _BATCHED = 2.0
@@ -76,7 +80,35 @@ def costs_of(
     return Costs(by_piece, outputs, kept, raw, float(activations), float(capture))
 
 
+def with_folds(
+    costs: Costs, folds: Mapping[str, str], rows: int, columns: int, reduction: Reduction, one: bool
+) -> Costs:
+    """The same where these biases, by their weight, are another column of it and cost only what that column does."""
+    by_piece, kept = dict(costs.by_piece), dict(costs.kept)
+    for key, weight in folds.items():
+        (bias, alone), (piece, cost) = by_piece[key], costs.by_piece[weight]
+        outer = piece.factors[0]
+        assert isinstance(outer, Outer)
+        size = torch.Size([piece.shape.numel() + outer.b.shape[4]])
+        wider = priced(replace(piece, shape=size, factors=[widened(outer)]), rows, columns, reduction, one)
+        for more in wider:
+            if more.way == cost.way:
+                by_piece[key] = bias, Cost("folded", more.multiply_adds - cost.multiply_adds, more.kept - cost.kept)
+                kept[bias.name] += by_piece[key][1].kept - alone.kept
+    return replace(costs, by_piece=by_piece, kept=kept)
+
+
+def widened(outer: Outer) -> Outer:
+    """A bias is a weight whose input is 1: beside its weight it costs one more column of a, alone as much again."""
+    return Outer(torch.cat([outer.a, outer.a.new_ones(*outer.a.shape[:-1], 1)], -1), outer.b, outer.flipped)
+
+
 def cheapest(piece: Piece, rows: int, columns: int, reduction: Reduction, symmetric: bool) -> Cost:
+    return min(priced(piece, rows, columns, reduction, symmetric), key=lambda cost: cost.multiply_adds)
+
+
+def priced(piece: Piece, rows: int, columns: int, reduction: Reduction, symmetric: bool) -> list[Cost]:
+    """Every way that is open to a piece."""
     examples = _examples(piece.factors[0])
     c = _outputs(piece.factors)
     ways = [_formed(piece, examples, c, rows, columns, reduction)]
@@ -87,14 +119,13 @@ def cheapest(piece: Piece, rows: int, columns: int, reduction: Reduction, symmet
         ways.append(shared)
     if reduction == "mean" and (one := _averaged(piece, rows, columns)) is not None:
         ways.append(one)
-    best = min(ways, key=lambda cost: cost.multiply_adds)
     half = 0.5 if symmetric else 1.0
-    return Cost(best.way, best.multiply_adds * half, best.kept)
+    return [replace(cost, multiply_adds=cost.multiply_adds * half) for cost in ways]
 
 
 def _formed(piece: Piece, examples: int, c: int, rows: int, columns: int, reduction: Reduction) -> Cost:
     size = piece.shape.numel()
-    form = sum(_forming(f) for f in piece.factors) / examples * (rows + columns)
+    form = forming(piece) * (rows + columns)
     gram = rows * columns * size * (c * c if reduction == "full" else c)
     apart = sum(f.values for f in piece.factors) / examples
     if sliceable(piece.factors) and apart < c * size:
@@ -132,7 +163,8 @@ def _apart(piece: Piece, examples: int, c: int, rows: int, columns: int, reducti
         t, p, q = outer.a.shape[1], outer.a.shape[3], outer.b.shape[4]
         if t == 1:
             way = "factored"
-            total += pairs * (p + (c * c if reduction == "full" else c) * q)
+            signals = (0 if same_for_all(outer.b) else c * c) if reduction == "full" else c  # 0: a linear head
+            total += pairs * (p + signals * q)
         elif reduction == "mean":
             way = "pairs"
             total += pairs * t * t * (p + c * q + _PER_ENTRY)
@@ -140,6 +172,11 @@ def _apart(piece: Piece, examples: int, c: int, rows: int, columns: int, reducti
             way = "contracted"
             total += pairs * (t * t * p + _BATCHED * (c * t * t * q + c * c * t * q) + _PER_ENTRY * c * t * q)
     return Cost(way, float(total * len(piece.factors)), float(kept))  # type: ignore[arg-type]
+
+
+def forming(piece: Piece) -> float:
+    """Multiply-adds that make one example's gradients."""
+    return sum(_forming(f) for f in piece.factors) / _examples(piece.factors[0])
 
 
 def sliceable(factors: Sequence[Factor]) -> bool:

@@ -28,6 +28,11 @@ class TokenCoefficients:
 
     @property
     def bias_ratio(self) -> float:
+        """mu / (rho + mu), the kernel between two different words over its diagonal, as `measures.bias` reads it."""
+        return self.crossing / (self.matching + self.crossing)
+
+    @property
+    def crossing_over_matching(self) -> float:
         """mu / rho: how hard every word is pushed alike, beside how hard a word is pushed by its own documents."""
         return self.crossing / self.matching
 
@@ -37,7 +42,7 @@ def mlp_coefficients(*, activation: str | Elementwise = "relu", deviations: Devi
 
     An MLP of infinite width is logistic regression on (sqrt(rho) * counts, sqrt(mu) * document length).
 
-    >>> round(mlp_coefficients(activation="relu").bias_ratio, 4)
+    >>> round(mlp_coefficients(activation="relu").crossing_over_matching, 4)
     0.1187
     """
     same, apart = _same_and_apart(activation, deviations)
