@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import inspect
+
+import pytest
 import torch
 
-from tangentlens.measures.alignment_null import in_random_basis
+from tangentlens.measures.alignment_turns import in_random_basis
 from tangentlens.measures.egop import egop, feature_quality
 from tangentlens.measures.feature_machine import feature_machine, laplace_kernel, machine_gradients
 from tests.reference.beaglehole2024 import chain, gradient_outer_product
@@ -83,3 +86,13 @@ def test_a_machine_with_its_scale_left_free_and_centred_gradients_off_still_fits
     )
     assert torch.allclose(machine(inputs), targets.double(), atol=1e-2)
     assert "60 centres" in repr(machine)
+
+
+def test_a_machine_refuses_targets_and_rounds_it_cannot_use() -> None:
+    unchecked, inputs = inspect.unwrap(feature_machine), torch.randn(9, 3)  # the tests check shapes before it can
+    with pytest.raises(ValueError, match=r"got \(9, 3\) and \(9,\); write one target as"):
+        unchecked(inputs, torch.randn(9))
+    with pytest.raises(ValueError, match="rounds are counted from 0"):
+        feature_machine(inputs, torch.randn(9, 1), rounds=-1)
+    with pytest.raises(ValueError, match="without a gradient in round 0"):
+        feature_machine(inputs, torch.zeros(9, 1))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 
@@ -68,3 +70,9 @@ def test_parts_that_do_not_fit_the_rows_are_refused() -> None:
         packed_rows(7, ("a", "b"))
     with pytest.raises(ValueError, match="choose nothing"):
         rows_of(torch.ones(4, 2), torch.eye(4), slice(9, 12))
+
+
+def test_an_initial_weight_of_another_shape_is_refused() -> None:
+    unchecked = inspect.unwrap(ansatz_readings)  # the tests check shapes before the function can
+    with pytest.raises(ValueError, match=r"has the weight's shape \(4, 3\), got \(1, 3\)"):
+        unchecked(torch.randn(4, 3), torch.randn(1, 3), torch.eye(4))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from tangentlens.measures.alignment_null import in_random_basis
+from tangentlens.measures.alignment_turns import in_random_basis
 from tangentlens.measures.alignment_view import alignment_view, kernel_drift, top_overlap
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from tangentlens.measures.cliffs import blocks, cliffs, largest_gaps, log_gaps, smooth_gaps
+from tangentlens.measures.cliffs import blocks, cliffs, largest_gaps, log_gaps
+from tangentlens.measures.smooth_spectrum import chance_beyond, smooth_gaps
 
 
 def plateaus(levels: list[tuple[int, float]], noise: float = 0.05, seed: int = 0) -> torch.Tensor:
@@ -49,13 +50,50 @@ def test_smooth_gram_spectra_have_cliffs_no_more_often_than_the_error_rate():
     assert alarms <= 4
 
 
-def test_independent_levels_have_cliffs_no_more_often_than_the_error_rate():
-    """The null itself: gaps are exponential, and each is judged against its neighbours only."""
+def spectrum_of(gaps: torch.Tensor) -> torch.Tensor:
+    return torch.exp(-torch.cat([torch.zeros(1, dtype=torch.float64), gaps.cumsum(0)]))
+
+
+@pytest.mark.parametrize("law", ["the null's own", "equal means", "a power law"])
+def test_independent_levels_have_cliffs_no_more_often_than_the_error_rate(law):
+    """Exponential gaps, with the mean the null assumes and with others that are as smooth."""
+    index = torch.arange(1, 100, dtype=torch.float64)
+    means = {"the null's own": 1 / index + 1 / index.flip(0), "equal means": 0.1, "a power law": 1.5 / index}[law]
     alarms = 0
-    for seed in range(50):
-        gaps = torch.empty(200, dtype=torch.float64).exponential_(generator=torch.Generator().manual_seed(seed))
-        alarms += len(cliffs(torch.exp(-0.05 * gaps.cumsum(0)), error_rate=0.1, floor=0.0)) > 0
-    assert alarms <= 17  # the local mean is estimated from a few gaps, which costs a factor in the error rate
+    for seed in range(100):
+        gaps = torch.empty(99, dtype=torch.float64).exponential_(generator=torch.Generator().manual_seed(seed))
+        alarms += len(cliffs(spectrum_of(gaps * means), error_rate=0.1, floor=0.0)) > 0
+    assert alarms <= 15  # of a binomial with mean 10, beyond 15 in 4 of 100 cases
+
+
+@pytest.mark.parametrize("power", [0.0, 2.0])
+def test_a_hard_lower_edge_is_no_cliff(power):
+    """The smallest levels of a square Gram matrix reach down to zero."""
+    alarms = 0
+    for seed in range(20):
+        values = gram_spectrum(100, 100, power, seed)
+        alarms += len(cliffs(values, error_rate=0.05, floor=1e-10 * float(values[0]))) > 0
+    assert alarms <= 2
+
+
+def test_a_plateau_of_nearly_equal_modes_has_no_cliffs_in_it():
+    """Its gaps run over decades, from rounding in the middle to thousandths at its ends; none of them is a block."""
+    ends = 1e-3 * 10.0 ** -torch.arange(18, dtype=torch.float64)
+    plateau = torch.cat([ends, ends.flip(0)])
+    bulk = 0.005 * torch.empty(30, dtype=torch.float64).exponential_(generator=torch.Generator().manual_seed(0))
+    above = torch.tensor([0.07, 0.04, 0.005, 0.005, 0.009, 0.015, 0.016, 0.013, 0.003], dtype=torch.float64)
+    cliff = torch.tensor([0.17, 3.2], dtype=torch.float64)
+    values = spectrum_of(torch.cat([above, cliff[:1], plateau, cliff[1:], bulk]))
+    assert cliffs(values).positions.tolist() == [10, 47]
+
+
+def test_the_edge_below_a_cliff_is_no_second_cliff():
+    """Gaps widen towards the edge of a bulk wherever that edge lies."""
+    index = torch.arange(1, 100, dtype=torch.float64)
+    bulk = 1 / index + 1 / index.flip(0)
+    assert cliffs(
+        spectrum_of(torch.cat([bulk, torch.tensor([6.0], dtype=torch.float64), bulk]))
+    ).positions.tolist() == [100]
 
 
 def test_exact_decays_have_no_cliff():
@@ -103,11 +141,23 @@ def test_gaps_do_not_depend_on_the_scale_of_the_kernel():
     assert cliffs(values * 1e-9).positions.tolist() == cliffs(values).positions.tolist()
 
 
-def test_the_smooth_gap_leaves_out_the_gap_itself():
+def test_the_smooth_gaps_leave_out_the_gap_itself():
     gaps = torch.full((50,), 0.1, dtype=torch.float64)
     spiked = gaps.clone()
     spiked[24] = 5.0
-    assert smooth_gaps(spiked)[24].item() == pytest.approx(smooth_gaps(gaps)[24].item())
+    calm, beside = smooth_gaps(gaps), smooth_gaps(spiked)
+    assert beside.near[24].item() == pytest.approx(calm.near[24].item())
+    assert beside.anywhere[24].item() == pytest.approx(calm.anywhere[24].item(), rel=0.05)
+    assert int(calm.others[0]) == 49 and int(calm.neighbours.min()) >= 16
+
+
+def test_the_chance_beyond_a_median_is_that_of_exponential_variables():
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.empty(20_000, 9, dtype=torch.float64).exponential_(generator=generator)
+    for multiple in (1.0, 3.0, 8.0):
+        seen = (draws[:, 0] > multiple * draws[:, 1:].median(1).values).double().mean().item()
+        expected = chance_beyond(torch.tensor([multiple], dtype=torch.float64), torch.tensor([8])).item()
+        assert seen == pytest.approx(expected, abs=4 * (expected / 20_000) ** 0.5)
 
 
 def test_blocks_are_the_stretches_between_cliffs():
@@ -125,3 +175,7 @@ def test_an_unsorted_spectrum_is_refused():
         cliffs(torch.tensor([1.0, 2.0, 3.0]))
     with pytest.raises(ValueError, match="at least two"):
         cliffs(torch.tensor([1.0]))
+    with pytest.raises(ValueError, match="finite"):
+        cliffs(torch.tensor([3.0, float("nan"), 1.0]))
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        cliffs(torch.tensor([3.0, 2.0, 1.0]), error_rate=5.0)

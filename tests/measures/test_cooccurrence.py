@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -106,3 +108,23 @@ def test_bad_corpora_are_refused_with_the_place() -> None:
         cooccurrence(CORPUS).of(["awful"])
     with pytest.raises(BadInput, match="two labels, got 3"):
         rates(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.array, list])
+def test_words_and_labels_of_tensors_and_arrays_are_numbers_and_count_as_equal(kind: Callable[..., Any]) -> None:
+    seen = cooccurrence([(kind([1, 2]), torch.tensor(0)), (kind([1, 2]), np.int64(0)), (kind([2]), 1)])
+    assert seen.labels == (0, 1) and seen.tokens == (2, 1)
+    assert seen.of([1, 2]).tolist() == [[2, 0], [2, 1]]
+    assert cooccurrence([([torch.tensor(1), torch.tensor(1)], 0)]).of([1]).tolist() == [[2]]
+    assert cooccurrence([(kind([1, 2]), 0)], ngram=2, labels=torch.arange(2)).of([torch.tensor([1, 2])]).tolist() == [
+        [1, 0]
+    ]
+
+
+def test_bigrams_are_found_as_lists_as_tuples_and_in_one_string() -> None:
+    seen = cooccurrence(CORPUS, ngram=2)
+    assert seen.of([("a", "fine"), ["a", "fine"], "a fine"]).tolist() == [[0, 1]] * 3
+    with pytest.raises(BadInput, match="1 words never occur in the corpus, \\['a film'\\]"):
+        seen.of(["a film"])
+    with pytest.raises(BadInput, match="document 0 should be one list of words"):
+        cooccurrence([(torch.zeros(2, 2), 0)])

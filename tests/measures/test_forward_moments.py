@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tangentlens.errors import BadInput
-from tangentlens.measures.forward_moments import balanced_weights, forward_moments, merged, one_hot
+from tangentlens.measures.forward_moments import balanced_weights, forward_moments, merged, one_hot, streamed_moments
 from tests.measures.forward_examples import lazy_network
 
 
@@ -20,6 +20,37 @@ def test_streaming_in_any_batches_equals_one_batch(batch: int) -> None:
     )
     torch.testing.assert_close(stream.sums, whole.sums, rtol=1e-13, atol=1e-11)
     assert stream.rows == whole.rows == 300
+
+
+def test_a_stream_added_in_place_is_the_merged_stream() -> None:
+    features, outputs, targets, labels = lazy_network()
+    cuts = [slice(0, 50), slice(50, 51), slice(51, 300)]
+    for batches in (
+        [(features[cut], outputs[cut], labels[cut]) for cut in cuts],
+        [(features[cut], outputs[cut], targets[cut], features[cut]) for cut in cuts],
+        [(features[cut], outputs[cut], targets[cut], features[cut] + (cut.start > 50)) for cut in cuts],
+        [(features[cut].float(), None, None, None, torch.rand(len(features[cut]))) for cut in cuts],
+    ):
+        parts = [forward_moments(*batch[:3], **dict(zip(("initial", "weights"), batch[3:]))) for batch in batches]
+        stream, together = streamed_moments(batches), merged(parts)
+        torch.testing.assert_close(stream.sums, together.sums, rtol=1e-12, atol=1e-10)
+        assert (stream.rows, stream.widths, stream.resolution) == (300, together.widths, together.resolution)
+    untouched = streamed_moments([(features[cut], outputs[cut], targets[cut], features[cut]) for cut in cuts])
+    assert torch.equal(untouched.total("initial", "features"), untouched.total("features", "features"))
+
+
+def test_a_single_output_takes_whole_numbers_as_numbers() -> None:
+    features, outputs, _, labels = lazy_network()
+    ages = labels + 20
+    for targets in (ages, ages[:, None]):
+        moments = forward_moments(features, outputs[:, :1], targets)
+        assert torch.equal(moments.sums, forward_moments(features, outputs[:, :1], ages[:, None].double()).sums)
+    binary = forward_moments(features, outputs[:, 0], labels > 1)
+    assert binary.mean("targets") == (labels > 1).double().mean()
+    several = torch.stack([labels, labels + 7, labels, labels], 1)
+    assert torch.equal(
+        forward_moments(features, outputs, several).sums, forward_moments(features, outputs, several.double()).sums
+    )
 
 
 def test_adding_and_removing_examples_are_inverse() -> None:
@@ -86,6 +117,22 @@ def test_what_cannot_be_measured_is_refused_with_what_to_do() -> None:
         forward_moments(features, targets=labels)
     with pytest.raises(BadInput, match="empty stream"):
         merged([])
+    with pytest.raises(BadInput, match="empty stream"):
+        streamed_moments([])
+    with pytest.raises(BadInput, match="at least one example"):
+        forward_moments(features[:0], outputs[:0])
+    with pytest.raises(BadInput, match=r"labels lie in 0 .. 3 for 4 outputs, got 1 .. 4"):
+        forward_moments(features, outputs, labels + 1)
+    with pytest.raises(BadInput, match="leave rows without a class out"):
+        forward_moments(features, outputs, labels - 100 * (labels == 0))
+    with pytest.raises(BadInput, match=r"flatten places into rows"):
+        forward_moments(features, outputs, labels[:, None])
+    with pytest.raises(BadInput, match="flatten places into rows"):
+        forward_moments(features.view(50, 6, 24), outputs.view(50, 6, 4), labels.view(50, 6))
+    with pytest.raises(BadInput, match="one number per example"):
+        streamed_moments([(features, outputs, None, None, torch.ones(3))])
+    with pytest.raises(BadInput, match="give all batches the same layer"):
+        streamed_moments([(features,), (features[:, :3],)])
     features[3, 2] = torch.nan
     with pytest.raises(BadInput, match="in features"):
         forward_moments(features, outputs)

@@ -7,6 +7,8 @@ import torch
 
 from tangentlens.measures.forward_moments import forward_moments, merged
 from tangentlens.measures.forward_reading import forward_reading
+from tangentlens.measures.quality import utilisation
+from tangentlens.measures.richness_reference import random_head_levels
 from tests.measures.forward_examples import collapsed, lazy_network
 
 
@@ -21,7 +23,8 @@ def test_a_collapsed_network_reads_rich_minimal_and_without_caution() -> None:
     assert found.collapse == pytest.approx(0, abs=1e-9)
     assert found.interval.low <= 1e-9 and found.interval.standard_error < 1e-9
     assert found.random_head < found.isotropic
-    assert float(found.cumulative_quality[3]) == float(found.cumulative_utilisation[3]) == pytest.approx(1)
+    assert float(found.cumulative_quality[3]) == pytest.approx(1)
+    assert float(found.cumulative_utilisation[3]) == pytest.approx(1)
     assert found.utilisation_dimension == pytest.approx(4)
 
 
@@ -31,6 +34,59 @@ def test_a_lazy_network_reads_lazy_and_extended() -> None:
     assert found.robust.distance > 0.3
     assert found.regime.name == "extended feature"
     assert found.interval is None
+
+
+def classifier(centred: bool, bias: float = 0.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Collapsed features, faint noise in other directions, logits, labels; the constant is a feature unless centred."""
+    features, targets, labels = collapsed(classes=5, copies=200, units=20)
+    features = features - features.mean(0) if centred else features
+    noise = 0.05 * torch.randn(features.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    head = torch.linalg.lstsq(features, targets - targets.mean(0) if centred else targets).solution
+    return features + noise, (features + noise) @ head + bias, labels
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_regime_does_not_depend_on_the_sum_of_the_logits(centred: bool) -> None:
+    features, logits, labels = classifier(centred)
+    faint = features @ torch.linalg.svd(features).Vh[-1:].T  # a function of the weakest feature
+    found = [
+        forward_reading(forward_moments(features, logits + shift, labels))
+        for shift in (0, 0.001 * faint, faint, torch.tensor([3.0, 0, -1, 0, 2]))
+    ]
+    assert {one.regime.name for one in found} == {"minimal feature"}
+    for one in found[1:]:
+        torch.testing.assert_close(one.cumulative_utilisation, found[0].cumulative_utilisation, rtol=1e-6, atol=1e-8)
+        assert str(one.regime) == str(found[0].regime)
+    assert float(found[0].cumulative_utilisation[-1]) == pytest.approx(1, abs=1e-4)
+    literal = utilisation(forward_moments(features, logits - logits.mean(1, keepdim=True) + 0.001 * faint, labels))
+    assert float(literal[:5].sum()) < 0.95  # every direction counts alike, the unused one too
+
+
+def test_the_variance_normalisation_of_a_classifier_ignores_the_sum_of_the_logits_as_well() -> None:
+    features, logits, labels = classifier(centred=False)
+    curves = [
+        forward_reading(forward_moments(features, logits + shift, labels), normalisation="variance")
+        for shift in (0, 5 * features[:, :1])
+    ]
+    torch.testing.assert_close(curves[0].cumulative_utilisation, curves[1].cumulative_utilisation)
+
+
+def test_levels_and_interval_belong_to_the_convention_they_stand_beside() -> None:
+    features, outputs, targets, _ = lazy_network(rows=500)
+    groups = [forward_moments(features[g::5].relu(), 3 + outputs[g::5], targets[g::5]) for g in range(5)]
+    found, every = forward_reading(groups), merged(groups)
+    for convention, level in (("paper", found.random_head), ("robust", found.random_head_robust)):
+        heads = random_head_levels(every, outputs=found.robust.rank, convention=convention)
+        assert level == pytest.approx(float(heads.mean()))
+    assert found.random_head != pytest.approx(found.random_head_robust, abs=1e-3)
+    assert found.interval.value == pytest.approx(found.paper.distance) != pytest.approx(found.robust.distance)
+
+
+def test_the_tolerance_of_the_robust_reading_is_an_argument() -> None:
+    features, outputs, targets, _ = lazy_network()
+    faint = torch.cat([outputs[:, :3], 0.01 * outputs[:, 3:]], 1)
+    moments = forward_moments(features, faint)
+    assert [forward_reading(moments, tolerance=share).robust.rank for share in (None, 0.1)] == [4, 3]
 
 
 def test_frozen_features_are_coefficient_learning_whatever_the_head() -> None:

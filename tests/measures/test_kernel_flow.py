@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch import Tensor
@@ -118,3 +120,30 @@ def test_bad_input_is_refused() -> None:
         kernel_flow(kernel, targets, torch.tensor([1.0, 0.5]))
     with pytest.raises(BadInput, match=r"initial scores have shape \(6, 2\), expected \(6, 1\)"):
         kernel_flow(kernel, targets, times, initial=torch.zeros(6, 2))
+    with pytest.raises(BadInput, match="solver is one of auto, implicit, split, got 'euler'"):
+        inspect.unwrap(kernel_flow)(kernel, targets, times, solver="euler")  # the tests check types before it can
+    with pytest.raises(BadInput, match="at least 1, got 0"):
+        kernel_flow(kernel, targets, times, labels=0)
+    for wrong in (torch.tensor([float("nan")]), torch.zeros(0)):
+        with pytest.raises(BadInput, match="growing, non-negative"):
+            kernel_flow(kernel, targets, wrong)
+
+
+@pytest.mark.parametrize("solver", ["implicit", "split"])
+def test_a_kernel_that_is_indefinite_or_not_finite_is_refused_and_does_not_hang(solver: str) -> None:
+    kernel, targets = _task(examples=6)
+    for wrong, message in (
+        (-kernel, "positive semi-definite"),
+        (kernel - 2 * kernel.mean(), "positive semi-definite"),
+        (kernel * float("nan"), "must be finite"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            kernel_flow(wrong, targets, torch.tensor([1.0]), solver=solver)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("solver", ["implicit", "split"])
+def test_lists_and_kernels_with_a_gradient_flow_like_tensors(solver: str) -> None:
+    kernel, targets = _task(examples=6)
+    expected = kernel_flow(kernel, targets, torch.tensor([1.0, 2.0]), solver=solver).duals  # type: ignore[arg-type]
+    seen = kernel_flow(kernel.requires_grad_(), targets.tolist(), [1.0, 2.0], solver=solver)  # type: ignore[arg-type]
+    torch.testing.assert_close(seen.duals, expected)

@@ -87,3 +87,11 @@ def test_an_orthonormal_span_leaves_out_what_is_rounding():
     base = columns(10, 2, 0)
     span = orthonormal_span(torch.cat([base, base.sum(1, keepdim=True) + 1e-17], 1))
     torch.testing.assert_close(span.T @ span, torch.eye(2, dtype=torch.float64))
+
+
+def test_what_has_no_span_is_refused_in_words():
+    block, features = torch.eye(8, dtype=torch.float64)[:, :2], torch.arange(8.0)[:, None]
+    with pytest.raises(ValueError, match="modes span nothing"):
+        subspace_overlap(torch.zeros(8, 2), features)
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        subspace_overlap(block, torch.full((8, 1), torch.nan))

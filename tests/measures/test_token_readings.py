@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -27,7 +29,7 @@ def test_the_bias_ratio_of_single_words_is_the_closed_form(activation: str) -> N
     apart = disjoint(token_counts(words).to_dense())
     coefficients = mlp_coefficients(activation=activation)
     whole = coefficients.crossing + coefficients.matching
-    assert bias_ratio(kernel, apart).item() == pytest.approx(coefficients.crossing / whole, abs=1e-12)
+    assert bias_ratio(kernel, apart).item() == pytest.approx(coefficients.bias_ratio, abs=1e-12)
     assert disjoint_cosine(kernel, apart).item() == pytest.approx(coefficients.crossing / whole, abs=1e-12)
 
 
@@ -50,6 +52,12 @@ def test_sign_accuracy_counts_each_side_by_itself() -> None:
     right, left = sign_accuracy(torch.tensor([1.0, -1.0, 2.0, 3.0]), torch.tensor([-1.0, 1.0]))
     assert (right.item(), left.item()) == (0.75, 0.5)
     assert one_signed(torch.tensor([1.0, 2.0, -1.0, 3.0])).item() == 0.75
+
+
+@pytest.mark.parametrize("reading", [sign_accuracy, asymmetry_index])
+def test_a_side_without_words_is_refused_and_not_nan(reading: Callable[..., object]) -> None:
+    with pytest.raises(BadInput, match="expected words on both sides, got 0 positive and 2 negative"):
+        reading(torch.zeros(0), torch.ones(2))
 
 
 def test_additive_scores_do_not_interact_and_relu_filters_do() -> None:

@@ -154,8 +154,8 @@ def positive_power(matrix: Float[Tensor, "unit unit"], power: float) -> Float[Te
     return (vectors * torch.where(values > noise, values, 0) ** power) @ vectors.T
 
 
-def correlation_of(moments: tuple[Tensor, ...], *, entries: int, centering: Centering) -> Float[Tensor, ""]:
-    """rho from the five numbers: cosine, or Pearson over the entries once the squared means are taken off."""
+def correlation_of(moments: tuple[Tensor, ...], *, entries: int, centering: Centering) -> Float[Tensor, "*draw"]:
+    """rho from the five numbers, also by draw: cosine, or Pearson over the entries once squared means are taken off."""
     inner, nfm_square, agop_square, nfm_sum, agop_sum = moments
     if centering == "entries":
         inner = inner - nfm_sum * agop_sum / entries

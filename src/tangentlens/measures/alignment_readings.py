@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentlens.measures.alignment import Centering, centred_share, relative_change
-from tangentlens.measures.alignment_null import Correlation, Turns, ansatz
+from tangentlens.measures.alignment_null import DRAWS, Correlation, ansatz
+from tangentlens.measures.alignment_turns import Turns
 
 
 def ansatz_readings(
@@ -20,7 +21,7 @@ def ansatz_readings(
     *,
     centering: Centering = "none",
     agop_power: float = 1.0,
-    draws: int = 50,
+    draws: int = DRAWS,
     seed: int = 0,
 ) -> dict[str, Float[Tensor, ""]]:
     """One layer's ansatz by name: correlations with `_null`, `_low`, `_high`, `_adjusted`, then the share and the
@@ -31,6 +32,11 @@ def ansatz_readings(
     `centred_kernel_change` (W - W_0 with K - K_0, the double-centred variant). `centred_share` and `relative_change`
     are plain numbers.
     """
+    if initial_weight.shape != weight.shape:
+        raise ValueError(
+            f"the initial weight has the weight's shape {tuple(weight.shape)}, got {tuple(initial_weight.shape)}; give "
+            "the same layer's weight before training"
+        )
     change = weight - initial_weight.to(weight)
     pairs = {"uncentred": (weight, ptk_covariance), "centred": (change, ptk_covariance)}
     if initial_ptk_covariance is not None:

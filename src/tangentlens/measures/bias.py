@@ -21,7 +21,8 @@ def disjoint(
 def bias_ratio(kernel: Float[Tensor, "example example"], apart: Bool[Tensor, "example example"]) -> Float[Tensor, ""]:
     """Mean kernel between token-disjoint inputs over the mean diagonal.
 
-    On single words of an infinitely wide MLP it is mu / (rho + mu), mu = (E phi)^2: see `mlp_coefficients`. No bias: 0.
+    On single words of an infinitely wide MLP it is mu / (rho + mu), mu = (E phi)^2: `mlp_coefficients(...).bias_ratio`.
+    No bias: 0.
     Initial weights are shared by all pairs, so the ratio of one network scatters about its mean: average over seeds.
 
     >>> bias_ratio(torch.tensor([[2.0, 1.0], [1.0, 2.0]]), ~torch.eye(2, dtype=torch.bool)).item()
@@ -48,6 +49,7 @@ def asymmetry_index(positive: Float[Tensor, "token"], negative: Float[Tensor, "o
     >>> asymmetry_index(torch.tensor([0.5, 0.7]), torch.tensor([-0.2, -0.4])).item()
     0.333...
     """
+    _both_sides(positive, negative)
     p, n = positive.mean(), negative.mean()
     return (p + n) / (p.abs() + n.abs())
 
@@ -55,8 +57,20 @@ def asymmetry_index(positive: Float[Tensor, "token"], negative: Float[Tensor, "o
 def sign_accuracy(
     positive: Float[Tensor, "token"], negative: Float[Tensor, "other_token"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Share of positive words scored above zero, and of negative words scored below."""
+    """Share of positive words scored above zero, and of negative words scored below.
+
+    Their mean is the balanced accuracy: 1/2 for any scorer that gives all words one sign, however unequal the sides.
+    """
+    _both_sides(positive, negative)
     return (positive > 0).double().mean(), (negative < 0).double().mean()
+
+
+def _both_sides(positive: Tensor, negative: Tensor) -> None:
+    if not len(positive) or not len(negative):
+        raise BadInput(
+            f"expected words on both sides, got {len(positive)} positive and {len(negative)} negative; "
+            "score more words, or lower rate= and minimum= of the polarity lists"
+        )
 
 
 def one_signed(readout: Float[Tensor, "unit"]) -> Float[Tensor, ""]:

@@ -1,20 +1,19 @@
 """Where a spectrum falls: gaps too large for a smooth spectrum, and which of them training made.
 
-A gap after mode i is log(lambda_i / lambda_{i+1}). What counts as large is read off the spectrum itself: on the scale
-of log index a power law has a constant slope, so each gap's slope is set against the slopes at nearby indices, nearby
-meaning within a factor of two. No window, count or ratio is chosen by hand; only the error rate is.
+A gap after mode i is log(lambda_i / lambda_{i+1}). What counts as large is read off the spectrum itself: each gap is
+set against the gaps a smooth spectrum would show there (`smooth_spectrum`), by those near it and by all others. No
+window, count or ratio is chosen by hand; only the error rate is.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-LEAST_NEIGHBOURS = 8
+from tangentlens.measures.smooth_spectrum import smooth_gaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +40,17 @@ class Cliffs:
 
     def largest(self, count: int) -> list[int]:
         """The positions of the `count` largest cliffs, in order of position."""
-        chosen = torch.argsort(self.sizes, descending=True)[:count]
-        return sorted(self.positions[chosen].tolist())
+        return self.only_largest(count).positions.tolist()
+
+    def only_largest(self, count: int) -> Cliffs:
+        """The `count` largest cliffs, still in order of position."""
+        chosen = torch.argsort(self.sizes, descending=True)[:count].sort().values
+        initial_sizes = None if self.initial_sizes is None else self.initial_sizes[chosen]
+        learned = None if self.learned is None else self.learned[chosen]
+        return Cliffs(
+            self.positions[chosen], self.sizes[chosen], self.null_sizes[chosen], self.chances[chosen],
+            initial_sizes, learned,
+        )  # fmt: skip
 
 
 def log_gaps(eigenvalues: Float[Tensor, "mode"], *, floor: float | None = None) -> Float[Tensor, "gap"]:
@@ -54,6 +62,8 @@ def log_gaps(eigenvalues: Float[Tensor, "mode"], *, floor: float | None = None) 
     values = eigenvalues.to(torch.float64)
     if values.ndim != 1 or len(values) < 2:
         raise ValueError(f"cliffs need at least two eigenvalues in one list, got shape {tuple(eigenvalues.shape)}")
+    if not bool(torch.isfinite(values).all()):
+        raise ValueError("cliffs need finite eigenvalues, got NaN or infinity; look for it in the kernel")
     if bool((values.diff() > 0).any()):
         raise ValueError("cliffs need eigenvalues sorted from the largest down; `spectrum` returns them so")
     if floor is None:
@@ -79,56 +89,45 @@ def cliffs(
     error_rate: float = 0.01,
     floor: float | None = None,
 ) -> Cliffs:
-    """All gaps larger than a smooth spectrum of the same local slope would show, at a family-wise error rate.
+    """All gaps larger than a smooth spectrum would show, at a family-wise error rate.
 
-    Null: gap_i = e_i * m_i with e_i exponential of mean one (independent levels in log lambda, the widest-tailed of the
-    usual level statistics) and m_i the mean gap at that index, from the median slope of the neighbours.
+    The gap least likely under the null of `smooth_spectrum` is a cliff when the chance of one like it anywhere is below
+    the error rate; it then is an edge of the blocks beside it, and the rest is judged anew, until nothing stands out.
+    Cost: n^2 for n modes, once per cliff.
     """
-    gaps, expected, chances = _gaps_under_null(eigenvalues, floor)
-    found = torch.nonzero(chances < error_rate).flatten()
-    null_sizes = expected[found] * math.log(max(len(gaps), 1) / error_rate)
-    if initial is None:
-        return Cliffs(found + 1, gaps[found], null_sizes, chances[found])
-    before, _, chances_before = _gaps_under_null(initial, floor)
-    missing = torch.full_like(gaps, torch.nan)  # the initial spectrum may be shorter
-    initial_sizes = torch.cat([before, missing])[found]
-    there_before = torch.cat([chances_before, missing])[found] < error_rate
-    learned = ~there_before & (gaps[found] - initial_sizes.nan_to_num(0.0) > null_sizes)
-    return Cliffs(found + 1, gaps[found], null_sizes, chances[found], initial_sizes, learned)
-
-
-def _gaps_under_null(
-    eigenvalues: Float[Tensor, "mode"], floor: float | None
-) -> tuple[Float[Tensor, "gap"], Float[Tensor, "gap"], Float[Tensor, "gap"]]:
-    """The gaps, those a smooth spectrum would have on average, and the chance that it has one as large anywhere."""
+    if not 0 < error_rate < 1:
+        raise ValueError(f"error_rate is a probability between 0 and 1, got {error_rate:g}; 0.01 is the default")
     gaps = log_gaps(eigenvalues, floor=floor)
-    expected = smooth_gaps(gaps)
-    return gaps, expected, (max(len(gaps), 1) * torch.exp(-gaps / expected)).clamp(max=1.0)
+    positions, null_sizes, chances = _found(gaps, error_rate)
+    sizes = gaps[positions - 1]
+    if initial is None:
+        return Cliffs(positions, sizes, null_sizes, chances)
+    before = log_gaps(initial, floor=floor)
+    missing = torch.full_like(gaps, torch.nan)  # the initial spectrum may be shorter
+    initial_sizes = torch.cat([before, missing])[positions - 1]
+    there_before = torch.isin(positions, _found(before, error_rate)[0])
+    learned = ~there_before & (sizes - initial_sizes.nan_to_num(0.0) > null_sizes)
+    return Cliffs(positions, sizes, null_sizes, chances, initial_sizes, learned)
 
 
-def smooth_gaps(gaps: Float[Tensor, "gap"]) -> Float[Tensor, "gap"]:
-    """The mean gap a smooth spectrum would have at each index, from the gaps at neighbouring indices, itself left out.
-
-    The median slope d log lambda / d log index over the indices within a factor of two (at least the nearest 8),
-    divided by log 2, the median of an exponential variable of mean one. Indices are also counted from the last mode,
-    since levels thin out towards the lower edge of a bulk as they do towards the upper one.
-    """
+def _found(
+    gaps: Float[Tensor, "gap"], error_rate: float
+) -> tuple[Int[Tensor, "cliff"], Float[Tensor, "cliff"], Float[Tensor, "cliff"]]:
+    """Positions, null sizes and chances of the cliffs, in order of position."""
     count = len(gaps)
-    index = torch.arange(1, count + 1, dtype=torch.float64, device=gaps.device)
-    stretch = torch.log((index + 1) / index)
-    slopes = gaps / stretch
-    from_top, from_bottom = index.log(), index.flip(0).log()
-    expected = torch.full_like(gaps, float("nan"))
-    for i in range(count):
-        distance = torch.maximum((from_top - from_top[i]).abs(), (from_bottom - from_bottom[i]).abs())
-        distance[i] = torch.inf
-        near = distance <= math.log(2.0)
-        if int(near.sum()) < LEAST_NEIGHBOURS:
-            near = torch.zeros_like(near)
-            near[torch.argsort(distance)[: min(LEAST_NEIGHBOURS, count - 1)]] = True
-        expected[i] = slopes[near].median() / math.log(2.0) * stretch[i] if near.any() else torch.nan
-    # exactly repeated eigenvalues give slopes of zero; rounding is the least a gap can mean anything against
-    return expected.clamp(min=float(torch.finfo(torch.float64).eps) * max(count, 1))
+    found: dict[int, tuple[float, float]] = {}
+    while len(found) < count:
+        smooth = smooth_gaps(gaps, list(found))
+        chances = count * smooth.chances()
+        chances[torch.tensor(list(found), dtype=torch.int64) - 1] = torch.inf
+        least = int(chances.argmin())
+        if float(chances[least]) >= error_rate:
+            break
+        found[least + 1] = (smooth.size_at(least, error_rate / count), float(chances[least]))
+    positions = sorted(found)
+    numbers = torch.tensor([found[position] for position in positions], dtype=gaps.dtype, device=gaps.device)
+    null_sizes, chances = numbers.reshape(-1, 2).unbind(1)
+    return torch.tensor(positions, dtype=torch.int64, device=gaps.device), null_sizes, chances
 
 
 def blocks(cliff_positions: Int[Tensor, "cliff"] | list[int], modes: int) -> list[tuple[int, int]]:

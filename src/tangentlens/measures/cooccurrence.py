@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tangentlens.errors import BadInput
+
+Document = Sequence[Any] | Tensor | np.ndarray
+"""The words of one text, as texts or as numbers."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +31,26 @@ class Cooccurrence:
     documents: Float[Tensor, "label"]
     row: dict[Hashable, int] = field(repr=False, compare=False)
 
-    def of(self, tokens: Sequence[Hashable]) -> Float[Tensor, "token label"]:
-        """The counts of the words asked for; a word never seen is an error that names it."""
-        unseen = [token for token in tokens if token not in self.row]
+    def of(self, tokens: Sequence[Any]) -> Float[Tensor, "token label"]:
+        """The counts of the words asked for; a word never seen is an error that names it.
+
+        An n-gram is found by the list or tuple of its words, or by its words in one string.
+
+        >>> cooccurrence([(["not", "bad"], 1), (["bad"], 0)], ngram=2).of(["not bad"]).tolist()
+        [[0.0, 1.0]]
+        """
+        rows = [self._row_of(token) for token in tokens]
+        unseen = [token for token, row in zip(tokens, rows) if row is None]
         if unseen:
             raise BadInput(f"{len(unseen)} words never occur in the corpus, {unseen[:5]} among them; leave them out")
-        return self.counts[[self.row[token] for token in tokens]]
+        return self.counts[[row for row in rows if row is not None]]
+
+    def _row_of(self, token: Any) -> int | None:
+        plain = _plain(token)
+        if not isinstance(plain, list | tuple):
+            words = tuple(plain.split()) if isinstance(plain, str) else ()
+            return self.row[plain] if plain in self.row else self.row.get(words)
+        return self.row.get(plain[0] if len(plain) == 1 else tuple(plain))
 
     def __add__(self, other: Cooccurrence) -> Cooccurrence:
         if self.labels != other.labels:
@@ -45,17 +64,17 @@ class Cooccurrence:
 
 
 def cooccurrence(
-    corpus: Iterable[tuple[Sequence[Hashable], Hashable]],
+    corpus: Iterable[tuple[Document, Any]],
     *,
     ngram: int = 1,
-    labels: Sequence[Hashable] | None = None,
+    labels: Sequence[Any] | Tensor | None = None,
     minimum: int = 1,
     once_per_document: bool = False,
 ) -> Cooccurrence:
     """n_{w,k}: occurrences of w in documents of label k, from (words, label) pairs read one at a time.
 
-    n-grams longer than one are tuples. Words rarer than `minimum` are dropped at the end. Cost: one pass, and memory
-    for the distinct n-grams alone.
+    n-grams longer than one are tuples; words and labels of a tensor or an array are read as plain numbers. Words rarer
+    than `minimum` are dropped at the end. Cost: one pass, and memory for the distinct n-grams alone.
 
     >>> seen = cooccurrence([(["a", "fine", "film"], 1), (["a", "dull", "film"], 0), (["fine"], 1)])
     >>> seen.labels, seen.of(["fine", "film"]).tolist()
@@ -63,23 +82,42 @@ def cooccurrence(
     """
     if ngram < 1:
         raise BadInput(f"ngram is the number of words in a row, at least 1, got {ngram}")
-    counters: dict[Hashable, Counter[Hashable]] = {} if labels is None else {label: Counter() for label in labels}
+    named = None if labels is None else tuple(_plain(label) for label in labels)
+    counters: dict[Hashable, Counter[Hashable]] = {label: Counter() for label in named or ()}
     documents: Counter[Hashable] = Counter()
-    for number, (words, label) in enumerate(corpus):
+    for number, (given, labelled) in enumerate(corpus):
+        words, label = _words(given), _plain(labelled)
         if isinstance(words, str):
             raise BadInput(f"document {number} is a string, {words[:30]!r}; split it into words first")
+        if not isinstance(words, Sequence) or (len(words) and isinstance(words[0], list)):
+            raise BadInput(f"document {number} should be one list of words, got {str(given)[:30]!r}")
         if not len(words):
             raise BadInput(f"document {number}, label {label!r}, is empty; leave it out")
-        if labels is not None and label not in counters:
-            raise BadInput(f"document {number} has label {label!r}; the labels named are {tuple(labels)}")
+        if named is not None and label not in counters:
+            raise BadInput(f"document {number} has label {label!r}; the labels named are {named}")
         items = list(words) if ngram == 1 else [tuple(words[i : i + ngram]) for i in range(len(words) - ngram + 1)]
         counters.setdefault(label, Counter()).update(set(items) if once_per_document else items)
         documents[label] += 1
     if not documents:
         raise BadInput("expected at least one (words, label) pair, got none")
-    order = tuple(labels) if labels is not None else tuple(sorted(counters, key=lambda k: (str(type(k)), k)))
+    order = named if named is not None else tuple(sorted(counters, key=lambda k: (str(type(k)), k)))
     per_document = torch.tensor([float(documents[label]) for label in order], dtype=torch.float64)
     return _from_counters([counters[label] for label in order], order, per_document, minimum)
+
+
+def _words(document: Any) -> Any:
+    """A document as a list: numbers of a tensor are objects of their own, and no two of them would count as equal."""
+    words = _plain(document)
+    return [_plain(word) for word in words] if isinstance(words, list | tuple) and _boxed(words) else words
+
+
+def _boxed(words: Sequence[Any]) -> bool:
+    return bool(len(words)) and hasattr(words[0], "tolist")
+
+
+def _plain(value: Any) -> Any:
+    """What a tensor, an array or one number of either holds; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _counters(counted: Cooccurrence) -> list[Counter[Hashable]]:

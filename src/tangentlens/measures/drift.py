@@ -9,6 +9,9 @@ from torch import Tensor
 
 from tangentlens.errors import BadInput
 
+CHANGE_LIMIT, ALIGNMENT_LIMIT = 0.5, 0.9
+"""The largest relative change, and the smallest cosine, at which a constant kernel is taken for an explanation."""
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -38,8 +41,8 @@ def drift(
     kernel: Float[Tensor, "example other"],
     initial: Float[Tensor, "_example _other"],
     *,
-    change_limit: float = 0.5,
-    alignment_limit: float = 0.9,
+    change_limit: float = CHANGE_LIMIT,
+    alignment_limit: float = ALIGNMENT_LIMIT,
 ) -> Drift:
     """Relative change |K - K0|_F / |K0|_F and alignment <K, K0> / (|K| |K0|) of a kernel against its initial one.
 

@@ -9,14 +9,41 @@ diag(y), right if f_0 = 0).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentlens.measures.alignment_null import Correlation, ansatz
+from tangentlens.kernels import LayerMoments
+from tangentlens.measures.alignment_null import DRAWS, Correlation, ansatz
+
+
+def early_time_limits(
+    moments: Mapping[str, LayerMoments], gradients: Mapping[str, Tensor | None], *, draws: int = DRAWS
+) -> dict[str, Correlation]:
+    """The centred correlation of every layer as t -> 0+, beside its null: from the moments of one batch and the
+    gradients of the loss on it.
+
+    `gradients` are by the name of the parameter: `{name: p.grad for name, p in model.named_parameters()}` after one
+    backward pass. Convolutions, packed and tied weights are laid out as their moments are.
+    """
+    limits = {}
+    for number, (layer, found) in enumerate(moments.items()):
+        gradient = None if found.layout is None else gradients.get(found.layout.parameter)
+        if found.layout is None or gradient is None:
+            wanted = layer if found.layout is None else found.layout.parameter
+            raise ValueError(
+                f"the limit of {layer!r} needs the gradient of {wanted!r}, got those of "
+                f"{', '.join(name for name, there in gradients.items() if there is not None) or 'nothing'}; call "
+                "loss.backward() first, and read moments of the layers that are trained: layer_moments(..., layers=...)"
+            )
+        velocity = -found.layout.matrix(gradient.detach())
+        limits[layer] = ansatz(velocity, found.ptk_covariance, draws=draws, seed=number)
+    return limits
 
 
 def early_time_limit(
-    velocity: Float[Tensor, "unit input"], ptk_covariance: Float[Tensor, "unit unit"], *, draws: int = 50
+    velocity: Float[Tensor, "unit input"], ptk_covariance: Float[Tensor, "unit unit"], *, draws: int = DRAWS
 ) -> Correlation:
     """The centred correlation as t -> 0+, beside its null, from the layer's negative gradient and its K at
     initialisation.
@@ -57,19 +84,34 @@ def ptk_covariance_of(
 
 
 def early_time_limit_of_kernels(
-    ptk: Float[Tensor, "example example"],
+    ptk: Float[Tensor, "example example"] | Float[Tensor, "example output example output"],
     input_gram: Float[Tensor, "example example"],
-    residuals: Float[Tensor, "example"],
+    residuals: Float[Tensor, "example"] | Float[Tensor, "example output"],
 ) -> Float[Tensor, ""]:
-    """The same limit for one output from n x n kernels alone: the PTK and the Gram of the layer's inputs.
+    """The same limit from kernels between examples alone: the PTK and the Gram of the layer's inputs.
 
-    cos(X^T D K D X, X^T D K^2 D X) by traces: it needs no width, so that infinite-width kernels can be put in.
+    cos(X^T R^T K R X, X^T R^T K^2 R X) by traces, R the residuals (diag(r) for one output; each output's block on its
+    own rows for several): it needs no width, so that infinite-width kernels can be put in.
 
     >>> import torch
     >>> early_time_limit_of_kernels(torch.eye(3), torch.eye(3), torch.ones(3)).item()
     1.0
     """
     ptk, gram, residuals = ptk.double(), input_gram.to(ptk.device).double(), residuals.to(ptk.device).double()
-    driven = residuals[:, None] * gram * residuals  # D X X^T D
-    first, second = ptk @ driven, ptk @ (ptk @ driven)
+    examples, outputs = ptk.shape[0], ptk.shape[1] if ptk.ndim == 4 else 1
+    if ptk.shape not in ((examples,) * 2, (examples, outputs) * 2) or gram.shape != (examples, examples):
+        raise ValueError(
+            "the limit needs a PTK (example, example) or (example, output, example, output) and the Gram of as many "
+            f"inputs, got {tuple(ptk.shape)} and {tuple(gram.shape)}"
+        )
+    if residuals.shape != (examples, outputs) and not (outputs == 1 and residuals.shape == (examples,)):
+        raise ValueError(
+            f"a PTK of {examples} examples and {outputs} outputs needs residuals {(examples, outputs)}, got "
+            f"{tuple(residuals.shape)}; they are y - f_0 for squared error"
+        )
+    pull = residuals.new_zeros(examples, outputs, examples)  # R, one output's residuals beside the others'
+    pull.diagonal(dim1=0, dim2=2).copy_(residuals.reshape(examples, outputs).T)
+    pull, kernel = pull.flatten(0, 1), ptk.reshape(examples * outputs, examples * outputs)
+    driven = kernel @ pull
+    first, second = gram @ (pull.T @ driven), gram @ (driven.T @ driven)
     return (first * second.T).sum() / ((first * first.T).sum() * (second * second.T).sum()).sqrt()

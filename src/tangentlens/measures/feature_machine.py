@@ -51,6 +51,7 @@ def feature_machine(
     `fixed_trace` scales every metric to the trace of the identity, so that the bandwidth keeps its meaning; the code
     released with the paper leaves the scale to the gradients. Cost per round: example^3 / 3 + output example^2 input.
     """
+    _check(inputs, targets, rounds, bandwidth)
     inputs, targets = inputs.double(), targets.to(inputs.device).double()
     examples, width = inputs.shape
     identity = torch.eye(examples, dtype=inputs.dtype, device=inputs.device)
@@ -69,9 +70,24 @@ def feature_machine(
         metric = rows.T @ rows / examples
         metric = metric if agop_power == 1 else positive_power(metric, agop_power)
         if fixed_trace:
+            if not metric.trace() > 0:
+                raise ValueError(
+                    f"a metric needs targets that vary, got a solution without a gradient in round {turn}; with "
+                    "targets that are all zero only rounds=0 has an answer"
+                )
             metric = metric * width / metric.trace()
         metrics.append(metric)
     return FeatureMachine(metric, torch.stack(metrics), inputs, coefficients, bandwidth)
+
+
+def _check(inputs: Tensor, targets: Tensor, rounds: int, bandwidth: float) -> None:
+    if inputs.ndim != 2 or targets.ndim != 2 or len(inputs) != len(targets):
+        raise ValueError(
+            f"the machine needs inputs (example, input) and targets (example, output), got {tuple(inputs.shape)} and "
+            f"{tuple(targets.shape)}; write one target as targets[:, None]"
+        )
+    if rounds < 0 or not bandwidth > 0:
+        raise ValueError(f"rounds are counted from 0 and the bandwidth is positive, got {rounds} and {bandwidth}")
 
 
 def laplace_kernel(

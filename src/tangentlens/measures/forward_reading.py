@@ -17,7 +17,7 @@ from tangentlens.measures.forward_moments import ForwardMoments, merged
 from tangentlens.measures.jackknife import Interval, jackknife
 from tangentlens.measures.quality import Normalisation, chance_quality, cumulative, quality, utilisation
 from tangentlens.measures.regimes import DEFAULT_THRESHOLDS, Regime, RegimeThresholds, regime
-from tangentlens.measures.richness import Richness, one_hot_targets, richness
+from tangentlens.measures.richness import CONVENTIONS, Convention, Richness, one_hot_targets, richness
 from tangentlens.measures.richness_reference import (
     convention_caution,
     imbalance_caution,
@@ -31,8 +31,10 @@ from tangentlens.measures.richness_reference import (
 class ForwardReading:
     """The three panels (curves over modes), the numbers that sum them up, their reference levels, and cautions.
 
-    `initial` is the D_LR of the network before training where it is known. Values without their ingredient (targets,
-    initial features, groups for the interval) are None.
+    `interval`, `random_head` and `initial` (the D_LR before training, where it is known) belong to `paper`, the literal
+    reading; `random_head_robust` to `robust`. The isotropic level is that of both. Where targets are one-hot, the
+    utilisation and the regime are those of what a classifier uses: outputs without their mean over classes, and the
+    constant. Values without their ingredient (targets, initial features, groups for the interval) are None.
     """
 
     rows: int
@@ -45,6 +47,7 @@ class ForwardReading:
     interval: Interval | None
     isotropic: float
     random_head: float
+    random_head_robust: float
     initial: float | None
     similarity: float | None
     collapse: float | None
@@ -64,26 +67,31 @@ def forward_reading(
     *,
     initial: float | None = None,
     normalisation: Normalisation = "subspace",
+    tolerance: float | None = None,
     thresholds: RegimeThresholds = DEFAULT_THRESHOLDS,
 ) -> ForwardReading:
     """All forward-feature measures of arXiv 2410.04264 at once; a list of moments (disjoint groups) adds an interval.
 
+    `tolerance` is the share of the largest below which a direction of the outputs counts as none in the robust reading.
     Cost: a few times units^3.
     """
     groups = () if isinstance(moments, ForwardMoments) else tuple(moments)
     every = moments if isinstance(moments, ForwardMoments) else merged(groups)
-    paper, robust = richness(every, "paper"), richness(every, "robust")
+    paper, robust = richness(every, "paper"), richness(every, "robust", tolerance=tolerance)
     modes = eigenfunctions(every)
-    used = utilisation(every, modes, normalisation=normalisation)
     has_targets = every.width("targets") > 0
+    classes = has_targets and one_hot_targets(every)
+    of: Convention = "robust" if classes else "paper"
+    used = utilisation(every, modes, normalisation=normalisation, convention=of, tolerance=tolerance)
     share = quality(every, modes, normalisation=normalisation) if has_targets else None
     similarity = initial_similarity(every) if every.width("initial") else None
     outputs, units = every.width("outputs"), every.width("features")
     # the constant, and every independent direction of the learned function
     expected = robust.rank + 1
     used_dimension = float(effective_dimension(used))
-    classes = has_targets and one_hot_targets(every)
-    heads = random_head_levels(every, outputs=max(robust.rank, 1))
+    rank = max(robust.rank, 1)
+    heads = {name: float(random_head_levels(every, outputs=rank, convention=name).mean())
+             for name in CONVENTIONS}  # fmt: skip
     return ForwardReading(
         rows=every.rows,
         units=units,
@@ -92,9 +100,10 @@ def forward_reading(
         normalisation=normalisation,
         paper=paper,
         robust=robust,
-        interval=jackknife(groups, lambda part: richness(part, "robust").distance) if len(groups) > 1 else None,
-        isotropic=isotropic_level(max(robust.rank, 1), units),
-        random_head=float(heads.mean()),
+        interval=jackknife(groups, lambda part: richness(part, "paper").distance) if len(groups) > 1 else None,
+        isotropic=isotropic_level(rank, units),
+        random_head=heads["paper"],
+        random_head_robust=heads["robust"],
         initial=initial,
         similarity=similarity,
         collapse=collapse(every) if classes else None,

@@ -11,19 +11,30 @@ from tangentlens.measures.forward_moments import ForwardMoments, merged
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its error: `corrected` has the bias of order 1/n removed, low and high are 95 % about it."""
+    """A value with its error: `corrected` has the bias of order 1/n removed, low and high are 95 % about it.
+
+    By Student's t at groups - 1 degrees of freedom: the error itself is estimated from as few values as there are
+    groups.
+    """
 
     value: float
     corrected: float
     standard_error: float
+    groups: int
+
+    @property
+    def half_width(self) -> float:
+        from scipy.stats import t
+
+        return float(t.ppf(0.975, self.groups - 1)) * self.standard_error
 
     @property
     def low(self) -> float:
-        return self.corrected - 1.96 * self.standard_error
+        return self.corrected - self.half_width
 
     @property
     def high(self) -> float:
-        return self.corrected + 1.96 * self.standard_error
+        return self.corrected + self.half_width
 
 
 def jackknife(groups: Sequence[ForwardMoments], statistic: Callable[[ForwardMoments], float]) -> Interval:
@@ -39,4 +50,4 @@ def jackknife(groups: Sequence[ForwardMoments], statistic: Callable[[ForwardMome
     without = [statistic(every - group) for group in groups]
     count, mean = len(groups), math.fsum(without) / len(groups)
     spread = math.fsum((left - mean) ** 2 for left in without)
-    return Interval(value, count * value - (count - 1) * mean, math.sqrt((count - 1) / count * spread))
+    return Interval(value, count * value - (count - 1) * mean, math.sqrt((count - 1) / count * spread), count)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,8 @@ from torch import Tensor
 from tangentlens.errors import BadInput
 
 Solver = Literal["auto", "implicit", "split"]
+INDEFINITE = 1e-4
+"""Below zero by more than this share of the largest, an eigenvalue is none of float32 rounding."""
 
 
 @runtime_checkable
@@ -49,8 +51,8 @@ def kernel_time(kernel: Float[Tensor, "example other"]) -> float:
 
 def kernel_flow(
     kernel: Float[Tensor, "example other"] | KernelAction,
-    targets: Int[Tensor, "_example"] | Float[Tensor, "_example"],
-    times: Float[Tensor, "time"],
+    targets: Int[Tensor, "_example"] | Float[Tensor, "_example"] | Sequence[int],
+    times: Float[Tensor, "time"] | Sequence[float],
     *,
     labels: int = 1,
     initial: Float[Tensor, "_example label"] | None = None,
@@ -62,27 +64,58 @@ def kernel_flow(
 
     One label: targets are 0 or 1, the logistic loss. More: targets are class numbers, the softmax loss, and the kernel
     is the same for every output. A feature bias makes one direction of the kernel far stiffer than the rest; an
-    explicit step tuned to the others oscillates along it and fakes a large bias. So
-    "implicit" (scipy's BDF with the exact Jacobian, N * labels up to 3,000 by default) treats all directions implicitly
-    and "split" the `stiff` leading ones, at the cost of two products with the kernel per step; a kernel that is not
-    a matrix, anything with a shape and `@`, is always split.
+    explicit step tuned to the others oscillates along it and fakes a large bias. So solver "implicit" (scipy's BDF with
+    the exact Jacobian, N * labels up to 3,000 by default) treats all directions implicitly and "split" the `stiff`
+    leading ones, at the cost of two products with the kernel per step; a kernel that is not a matrix, anything with a
+    shape and `@`, is always split. Everything runs in float64 on the CPU.
+
+    >>> kernel_flow(torch.eye(2), [0, 1], [1.0]).scores(torch.eye(2)).flatten().gt(0)
+    tensor([False,  True])
     """
-    residual = _residual(kernel, targets, labels)
-    times = times.double()
-    if times.ndim != 1 or (times < 0).any() or (times.diff() <= 0).any():
+    if solver not in get_args(Solver):
+        raise BadInput(f"solver is one of {', '.join(get_args(Solver))}, got {solver!r}")
+    if labels < 1:
+        raise BadInput(f"labels is the number of scores of an example, at least 1, got {labels}")
+    table = _table(kernel)
+    residual = _residual(table, torch.as_tensor(targets).cpu(), labels)
+    times = torch.as_tensor(times, dtype=torch.float64).cpu()
+    if (
+        times.ndim != 1
+        or not len(times)
+        or not times.isfinite().all()
+        or (times < 0).any()
+        or (times.diff() <= 0).any()
+    ):
         raise BadInput("times must be a list of growing, non-negative numbers")
-    size = kernel.shape[0]
-    start = torch.zeros(size, labels, dtype=torch.float64) if initial is None else initial.double()
+    size = table.shape[0]
+    start = torch.zeros(size, labels, dtype=torch.float64) if initial is None else initial.detach().double().cpu()
     if start.shape != (size, labels):
         raise BadInput(f"initial scores have shape {tuple(start.shape)}, expected {(size, labels)}")
-    if isinstance(kernel, Tensor) and (solver == "implicit" or (solver == "auto" and size * labels <= 3000)):
-        duals = _implicit(kernel.double(), start, residual, times, tolerance)
+    if isinstance(table, Tensor) and (solver == "implicit" or (solver == "auto" and size * labels <= 3000)):
+        duals = _implicit(table, start, residual, times, tolerance)
     elif solver == "implicit":
         raise BadInput("the implicit solver factors the kernel and needs its matrix; use solver='split'")
     else:
-        table = kernel.double() if isinstance(kernel, Tensor) else kernel
         duals = _split(table, start, residual, times, tolerance, stiff)
     return KernelFlow(times, duals / size)
+
+
+def _table(kernel: Tensor | KernelAction) -> Tensor | KernelAction:
+    """A matrix as the solvers take it; a kernel known by its products as it is."""
+    if not isinstance(kernel, Tensor):
+        return kernel
+    if not kernel.isfinite().all():
+        raise BadInput("the kernel must be finite, got inf or nan entries; look at the inputs and weights it is of")
+    return kernel.detach().double().cpu()
+
+
+def _check_definite(values: Float[Tensor, "mode"]) -> None:
+    """Along a negative eigenvalue a flow would run away from its targets: no kernel of gradients has one."""
+    if values[0] < -INDEFINITE * values.abs().max():
+        raise BadInput(
+            f"a kernel is positive semi-definite, got the eigenvalue {float(values[0]):.3g} beside "
+            f"{float(values[-1]):.3g}; pass the kernel of the training examples with themselves, not a cross one"
+        )
 
 
 Residual = Callable[
@@ -125,6 +158,7 @@ def _implicit(kernel: Tensor, start: Tensor, residual: Residual, times: Tensor, 
     from scipy.integrate import solve_ivp
 
     values, vectors = torch.linalg.eigh((kernel + kernel.T) / 2)
+    _check_definite(values)
     has = values > 1e-10 * values[-1]
     features = vectors[:, has] * values[has].sqrt()
     size, shape = len(kernel), (features.shape[1], start.shape[1])
@@ -203,6 +237,7 @@ def _leading(kernel: Tensor | KernelAction, count: int) -> Float[Tensor, "exampl
     for _ in range(8):
         block = torch.linalg.qr(kernel @ block).Q
     values, vectors = torch.linalg.eigh(block.T @ (kernel @ block))
+    _check_definite(values)
     return block @ vectors * values.clamp_min(0).sqrt()
 
 

@@ -51,6 +51,8 @@ def subspace_overlap(
     space = orthonormal_span(features.to(block) - features.to(block).mean(0) if centre else features.to(block))
     if space.shape[1] == 0:
         raise ValueError("the features span nothing (all zero, or constant and centred); pass features that vary")
+    if block.shape[1] == 0:
+        raise ValueError("the modes span nothing (none, or all zero); pass a block of at least one mode")
     if block.shape[0] != space.shape[0]:
         raise ValueError(f"modes have {block.shape[0]} rows and features {space.shape[0]}; both need the same rows")
     cosines = torch.linalg.svdvals(space.T @ block)
@@ -71,6 +73,11 @@ def subspace_overlap(
 def orthonormal_span(columns: Float[Tensor, "row column"]) -> Float[Tensor, "row direction"]:
     """An orthonormal basis of the columns' span, in float64, leaving out directions below rounding."""
     columns = columns.detach().to(torch.float64)
+    if columns.ndim != 2 or not bool(torch.isfinite(columns).all()):
+        got = f"shape {tuple(columns.shape)}" if columns.ndim != 2 else "NaN or infinity in it"
+        raise ValueError(
+            f"a span is that of a finite matrix (row, column), got {got}; one vector v goes in as v[:, None]"
+        )
     directions, sizes, _ = torch.linalg.svd(columns, full_matrices=False)
     cut = max(columns.shape) * torch.finfo(torch.float64).eps * (sizes[0] if len(sizes) else 0.0)
     return directions[:, sizes > cut]

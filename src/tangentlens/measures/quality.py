@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tangentlens.measures.eigenfunctions import Eigenfunctions, eigenfunctions, symmetric_modes
 from tangentlens.measures.forward_moments import ForwardMoments
+from tangentlens.measures.richness import Convention, learned_directions
 
 Normalisation = Literal["subspace", "variance"]
 NORMALISATIONS: tuple[Normalisation, ...] = ("subspace", "variance")
@@ -34,13 +35,29 @@ def quality(
 
 
 def utilisation(
-    moments: ForwardMoments, modes: Eigenfunctions | None = None, *, normalisation: Normalisation = "subspace"
-) -> Float64[Tensor, "mode"]:
+    moments: ForwardMoments, modes: Eigenfunctions | None = None, *, normalisation: Normalisation = "subspace",
+    convention: Convention = "paper", tolerance: float | None = None,
+) -> Float64[Tensor, "mode"]:  # fmt: skip
     """Q-hat_k: how much of the learned function f-hat lies along mode k ("utility" in v1, "utilization" in v3).
 
-    The sum over modes is 1 for a head without bias; a bias reaches outside the span of the features.
+    The sum over modes is 1 for a head without bias; a bias reaches outside the span of the features. Literally, in the
+    subspace normalisation, every direction of the outputs counts alike, so also the sum of the logits, which no
+    classifier uses. `convention="robust"` is that of `richness`: the span of the constant and the outputs, without
+    their mean over classes where targets are one-hot and without directions below `tolerance` of the largest. There
+    the constant counts as far as features can express it, since a bias gives it for nothing.
     """
-    return _share_along(moments, "outputs", modes, normalisation)
+    if convention == "paper":
+        return _share_along(moments, "outputs", modes, normalisation)
+    if normalisation not in NORMALISATIONS:
+        raise _unknown(normalisation)
+    modes = eigenfunctions(moments) if modes is None else modes
+    basis, singular_values = learned_directions(moments, convention, tolerance=tolerance)
+    constant = (modes.directions.T @ moments.mean("features")).square()
+    along = modes.directions.T @ moments.covariance("features", "outputs") @ basis
+    if normalisation == "subspace":
+        return (constant + along.square().sum(1)) / (constant.sum() + basis.shape[1])
+    sizes = singular_values[: basis.shape[1]]
+    return (along * sizes).square().sum(1) / sizes.square().sum()
 
 
 def cumulative(shares: Float64[Tensor, "mode"]) -> Float64[Tensor, "mode"]:
@@ -102,9 +119,13 @@ def _metric(gram: Tensor, rule: Normalisation) -> Tensor:
     if rule == "variance":
         return torch.eye(len(gram), dtype=gram.dtype, device=gram.device) / gram.trace()
     if rule != "subspace":
-        raise ValueError(f"normalisation is one of {', '.join(NORMALISATIONS)}, got {rule!r}")
+        raise _unknown(rule)
     eigenvalues, vectors = symmetric_modes(gram)
     # squaring halves the digits: what is below 1e-6 of the largest component in norm is rounding
     kept = eigenvalues > 1e-12 * eigenvalues[0]
     inverse = vectors[:, kept] / eigenvalues[kept] @ vectors[:, kept].T
     return inverse / kept.sum()
+
+
+def _unknown(rule: str) -> ValueError:
+    return ValueError(f"normalisation is one of {', '.join(NORMALISATIONS)}, got {rule!r}")

@@ -14,9 +14,10 @@ from tangentlens.measures.eigenfunctions import symmetric_modes
 from tangentlens.measures.forward_moments import ForwardMoments
 
 Convention = Literal["paper", "robust"]
+CONVENTIONS: tuple[Convention, ...] = ("paper", "robust")
 
 # singular values of the outputs below this share of the largest are no direction of the learned function
-_RANK_TOLERANCE: dict[Convention, float] = {"paper": 1e-6, "robust": 1e-3}
+RANK_TOLERANCE: dict[Convention, float] = {"paper": 1e-6, "robust": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -51,23 +52,34 @@ def richness(
     classes of each example, a direction the classifier does not use. `classification=None` decides by whether the
     targets are one-hot. Cost: units^2 outputs + outputs^3.
     """
-    if convention not in _RANK_TOLERANCE:
+    if convention not in RANK_TOLERANCE:
         raise ValueError(f"convention is 'paper' or 'robust', got {convention!r}")
-    cutoff = _RANK_TOLERANCE[convention] if tolerance is None else tolerance
+    basis, singular_values = learned_directions(moments, convention, tolerance=tolerance, classification=classification)
+    # then centre: covariances of the projected outputs
+    projected = basis.T @ moments.covariance("outputs", "features")
+    centred_span = basis.T @ moments.covariance("outputs", "outputs") @ basis
+    return _reading(moments, projected, centred_span, convention, singular_values)
+
+
+def learned_directions(
+    moments: ForwardMoments, convention: Convention, *, tolerance: float | None = None,
+    classification: bool | None = None,
+) -> tuple[Float64[Tensor, "output mode"], Float64[Tensor, "output"]]:  # fmt: skip
+    """The independent directions of the outputs: combinations that are orthonormal functions, and all singular values.
+
+    Literally, of the outputs as they are; in the robust convention of the outputs without their mean over examples and,
+    for classification, over classes, since the constant belongs to the span anyway.
+    """
+    cutoff = RANK_TOLERANCE[convention] if tolerance is None else tolerance
     if classification is None:
         classification = one_hot_targets(moments)
     gauge = _gauge(moments, classification and convention == "robust")
-    spread = gauge @ moments.covariance("outputs", "outputs") @ gauge
-    gram = spread if convention == "robust" else moments.second_moment("outputs", "outputs")
-    squares, vectors = symmetric_modes(gram)
+    gram = (moments.covariance if convention == "robust" else moments.second_moment)("outputs", "outputs")
+    squares, vectors = symmetric_modes(gauge @ gram @ gauge)
     singular_values = squares.clamp_min(0).sqrt()
     kept = singular_values > max(cutoff * float(singular_values[0]), torch.finfo(torch.float64).tiny ** 0.5)
-    # project first: this basis is orthonormal before centring ...
-    basis = vectors[:, kept] / singular_values[kept]
-    # ... then centre: covariances of the projected outputs
-    projected = basis.T @ gauge @ moments.covariance("outputs", "features")
-    centred_span = basis.T @ spread @ basis
-    return _reading(moments, projected, centred_span, convention, singular_values)
+    # project first: this basis is orthonormal before centring
+    return gauge @ vectors[:, kept] / singular_values[kept], singular_values
 
 
 def one_hot_targets(moments: ForwardMoments) -> bool:

@@ -111,21 +111,27 @@ def change_points(
     """Steps at which a series' increments change their mean, judged at each step from the past alone, without labels.
 
     At every step all splits of the increments seen so far into before and after (at least `least` each) are compared
-    by a two-sample t test, and an alarm is raised when the smallest p value times the number of tests of the whole
-    series is below `false_alarms`; after it the past is forgotten. Valid for independent normal increments: smooth
-    drifts, which every training curve has, break that, so read an alarm as "the rate is no longer what it was".
+    by a two-sample t test. The j-th step with a test may spend false_alarms / (j (j + 1)), which sums to at most
+    `false_alarms` however long the series becomes: an alarm is raised when the smallest p value times the number of
+    splits is below that, and the past is then forgotten. `chance` is what the alarm is compared by, times j (j + 1).
+    Valid for independent normal increments: smooth drifts, which every training curve has, break that, so read an alarm
+    as "the rate is no longer what it was".
     """
     if len(steps) != len(series):
         raise ValueError(f"a series needs one value per step, got {len(steps)} steps and {len(series)} values")
-    increments = torch.as_tensor(series, dtype=torch.float64).diff()
-    tests = len(increments) ** 2 / 2
+    values = torch.as_tensor(series, dtype=torch.float64)
+    if not bool(torch.isfinite(values).all()):
+        where = steps[int((~torch.isfinite(values)).nonzero()[0])]
+        raise ValueError(f"change points need finite values, got one that is not at step {where}; leave it out")
+    increments = values.diff()
     found, begin = [], 0
-    for now in range(1, len(increments) + 1):
+    for now in range(2 * least, len(increments) + 1):
         seen = increments[begin:now]
         if len(seen) < 2 * least:
             continue
         chances = _split_chances(seen, least)
-        smallest = tests * float(chances.min())
+        j = now - 2 * least + 1
+        smallest = float(chances.min()) * len(chances) * j * (j + 1)
         if smallest < false_alarms:
             split = begin + least + int(chances.argmin())
             found.append(ChangePoint(float(steps[now]), float(steps[split]), smallest))
