@@ -44,6 +44,8 @@ def train(folder: Path, run: str) -> None:
     """A training script as people write them: it goes on from its own checkpoint, and records."""
     model = small_model()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    if (folder / run).exists() and is_finished(folder / run):
+        return  # killed between its last commit and its exit
     recorder = Recorder(folder / run, model, small_probe(), MEASURES, every(1))
     checkpoint, begin = folder / f"{run}.pt", 0
     if checkpoint.exists():
@@ -65,6 +67,13 @@ def train(folder: Path, run: str) -> None:
             )
             os.replace(f"{checkpoint}.new", checkpoint)
     recorder.close()
+
+
+def is_finished(run: Path) -> bool:
+    try:
+        return open_record(run).attrs.get("state") == "finished"
+    except BadInput:
+        return False  # not made yet
 
 
 def watch(folder: Path) -> None:

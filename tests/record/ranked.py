@@ -60,6 +60,19 @@ def same_weights(folder: Path) -> dict[str, Any]:
     return {"plain": sums(plain.module), "recorded": sums(recorded.module), "files": recorder._logbook is not None}
 
 
+def same_weights_under_all_instruments(folder: Path) -> dict[str, Any]:
+    """Alone on the first rank, and with the rows shared out."""
+    plain = parallel()
+    steps(plain, None, 3)
+    ended = [sums(plain.module)]
+    for ranks in (False, True):
+        model = parallel()
+        with Recorder(folder / f"run{int(ranks)}", model, small_probe(20), None, every(2), ranks=ranks) as recorder:
+            steps(model, recorder, 3)
+        ended.append(sums(model.module))
+    return {"ended": ended}
+
+
 def only_the_first_rank_measures(folder: Path) -> dict[str, Any]:
     asked: list[int] = []
     measure = Measure("mine/asked", (), lambda snapshot: asked.append(snapshot.step) or 1.0)
@@ -187,9 +200,9 @@ def measures_are_shared_out(folder: Path) -> dict[str, Any]:
 
 
 SCENARIOS: list[Callable[[Path], dict[str, Any]]] = [
-    same_weights, only_the_first_rank_measures, a_value_decides_alike, a_failing_measure_stops_nobody,
-    strict_stops_every_rank, another_model_is_refused_on_every_rank, different_steps_are_noticed, sharded,
-    sharded_without_a_plain_copy_is_refused, measures_are_shared_out,
+    same_weights, same_weights_under_all_instruments, only_the_first_rank_measures, a_value_decides_alike,
+    a_failing_measure_stops_nobody, strict_stops_every_rank, another_model_is_refused_on_every_rank,
+    different_steps_are_noticed, sharded, sharded_without_a_plain_copy_is_refused, measures_are_shared_out,
 ]  # fmt: skip
 
 

@@ -18,12 +18,15 @@ from tests.record.runs import NORM, identical, recorded, small_probe, weights
 os.environ.setdefault("WANDB_MODE", "offline")
 
 
-def lightning_run(folder: Path, callback=None, fail_at: int | None = None):
+def lightning_run(
+    folder: Path, callback=None, fail_at: int | None = None, names=("train/loss",), optimisers: int = 1, fits: int = 1
+):
     lightning = pytest.importorskip("lightning.pytorch")
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
+            self.automatic_optimization = optimisers == 1
             self.net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 3))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -33,11 +36,17 @@ def lightning_run(folder: Path, callback=None, fail_at: int | None = None):
             if self.global_step == fail_at:
                 raise RuntimeError("broken batch")
             loss = functional.cross_entropy(self(batch[0]), batch[1])
-            self.log("train/loss", loss)
+            for name in names:
+                self.log(name, loss.detach())
+            if optimisers > 1:
+                self.manual_backward(loss)
+                for optimiser in self.optimizers():
+                    optimiser.step()
+                    optimiser.zero_grad()
             return loss
 
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.Adam(self.parameters(), lr=0.01)
+        def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+            return [torch.optim.Adam(self.parameters(), lr=0.01) for _ in range(optimisers)]
 
     lightning.seed_everything(0)
     model = Module()
@@ -48,6 +57,10 @@ def lightning_run(folder: Path, callback=None, fail_at: int | None = None):
         accelerator="cpu", callbacks=[callback] if callback else [], accumulate_grad_batches=1, default_root_dir=folder,
     )  # fmt: skip
     trainer.fit(model, loader)
+    for _ in range(fits - 1):
+        trainer.fit_loop.max_epochs += 1
+        trainer.save_checkpoint(folder / "between.ckpt")
+        trainer.fit(model, loader)
     return model
 
 
@@ -74,6 +87,49 @@ def test_lightning_spaces_steps_to_its_own_end_and_marks_a_failed_run(tmp_path: 
     tree = open_record(tmp_path / "run")
     assert tree.attrs["schedule"] == "13 log-spaced steps to 12" and tree.attrs["model"] == "Sequential"
     assert tree.attrs["state"] == "failed" and tree["mine/step"].values.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+INSTRUMENTS = {"training", "tangent", "forward", "ansatz"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_ends_with_the_same_weights_under_all_default_instruments(tmp_path: Path) -> None:
+    from tangentlens.record.callbacks.lightning import LightningRecorder
+
+    callback = LightningRecorder(tmp_path / "run", small_probe(20), schedule=every(12), budget=100.0)
+    assert identical(weights(lightning_run(tmp_path)), weights(lightning_run(tmp_path, callback)))
+    assert set(open_record(tmp_path / "run").children) >= INSTRUMENTS
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_may_log_under_any_name(tmp_path: Path) -> None:
+    from tangentlens.record.callbacks.lightning import LightningRecorder
+
+    lightning_run(tmp_path, LightningRecorder(tmp_path / "run", small_probe(), measures=training(), schedule=every(6)),
+                  names=("step", "probe_loss", "layer"))  # fmt: skip
+    data = open_record(tmp_path / "run")["training"]
+    assert data["step"].values.tolist() == [0, 6, 12] and np.isfinite(data["probe_loss"].values).all()
+    assert np.isfinite(data["logged_step"].values[1:]).all() and "logged_layer" in data
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_fits_twice_into_one_run(tmp_path: Path) -> None:
+    from tangentlens.record.callbacks.lightning import LightningRecorder
+
+    callback = LightningRecorder(tmp_path / "run", small_probe(), measures=training(), schedule=every(3))
+    lightning_run(tmp_path, callback, fits=2)
+    tree = open_record(tmp_path / "run")
+    assert tree["training/step"].values.tolist() == [0, 3, 6, 9, 12, 15] and tree.attrs["state"] == "finished"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_with_two_optimisers_is_recorded_to_its_end(tmp_path: Path) -> None:
+    from tangentlens.record.callbacks.lightning import LightningRecorder
+
+    lightning_run(tmp_path, LightningRecorder(tmp_path / "run", small_probe(), measures=[NORM]), optimisers=2)
+    tree = open_record(tmp_path / "run")
+    assert tree.attrs["schedule"] == "25 log-spaced steps to 24"
+    assert tree["mine/step"].values.tolist() == list(range(0, 25, 2))
 
 
 def hugging_face_run(folder: Path, callback=None) -> nn.Module:
@@ -107,6 +163,18 @@ def test_hugging_face_records_its_steps_and_ends_with_the_same_weights(tmp_path:
     tree = open_record(tmp_path / "run")
     assert tree["mine/step"].values.tolist() == list(range(7)) and tree.attrs["seed"] == 7
     assert np.isfinite(tree["training/probe_loss"].values).all() and np.isfinite(tree["training/loss"].values[3:]).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hugging_face_ends_with_the_same_weights_under_all_default_instruments(tmp_path: Path) -> None:
+    from tangentlens.record.callbacks.huggingface import HuggingFaceRecorder
+
+    generator = torch.Generator().manual_seed(1)
+    probe = {"input_ids": torch.randint(20, (20, 5), generator=generator), "labels": torch.tensor([0, 1] * 10)}
+    callback = HuggingFaceRecorder(tmp_path / "run", probe, schedule=every(6), budget=100.0)
+    plain, model = hugging_face_run(tmp_path), hugging_face_run(tmp_path, callback)
+    assert identical(weights(plain), weights(model))
+    assert set(open_record(tmp_path / "run").children) >= {"training", "tangent", "ansatz"}
 
 
 def test_tensorboard_gets_every_number(tmp_path: Path) -> None:

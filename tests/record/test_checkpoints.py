@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from torch import nn
 
 from tangentlens.errors import BadInput
-from tangentlens.record.checkpoints import checkpoints, load_into, step_of
+from tangentlens.kernels.weights import load_into
+from tangentlens.record.checkpoints import checkpoints, step_of
 
 
 def network() -> nn.Module:
@@ -167,3 +169,26 @@ def test_a_checkpoint_without_weights_is_refused_by_what_it_holds(tmp_path: Path
 def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
     with pytest.raises(BadInput, match=r"--step-pattern is a regular expression with one group, got '\(' "):
         step_of(Path("final_3.pt"), "(")
+
+
+NO_CHECKPOINTS = [b"bad\n", b"hello world\n", b'{"a": 1}', b"<html>", b"", b"PK", b"]", b"(", b"0", b"e", b"K",
+                  b"\x89PNG\r\n\x1a\n", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_files_of_any_other_kind_are_refused_in_one_sentence(tmp_path: Path, suffix: str) -> None:
+    draw = random.Random(0)
+    noise = [bytes(draw.randrange(*kind) for _ in range(draw.randrange(1, 60))) for kind in ((256,), (32, 127)) * 60]
+    file = tmp_path / f"step_1{suffix}"
+    for content in [*NO_CHECKPOINTS, *noise]:
+        file.write_bytes(content)
+        with pytest.raises(BadInput, match="step_1"):
+            load_into(network(), file)
+
+
+def test_weights_beside_a_wrapped_model_are_no_part_of_it(tmp_path: Path) -> None:
+    saved, loaded = network(), network()
+    state = {f"model.{name}": value + 1 for name, value in saved.state_dict().items()}
+    torch.save({"state_dict": {**state, "criterion.weight": torch.ones(3)}}, tmp_path / "step_1.ckpt")
+    load_into(loaded, tmp_path / "step_1.ckpt")
+    assert all(torch.equal(loaded.state_dict()[name], value + 1) for name, value in saved.state_dict().items())

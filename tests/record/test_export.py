@@ -47,3 +47,14 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(BadInput, match="cannot be written to .*taken: .*; choose another place"):
         export_record(recorded(tmp_path / "run", steps=1), tmp_path / "taken")
+
+
+@pytest.mark.parametrize(("kind", "package"), [("csv", "pandas"), ("parquet", "pyarrow"), ("netcdf", "netCDF4")])
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, package: str) -> None:
+    run = recorded(tmp_path / "run", steps=1)
+    monkeypatch.setattr("tangentlens.record.export.find_spec", lambda name: None if name == package else object())
+    with pytest.raises(
+        BadInput, match=rf"{kind} is written by .* without {package}; run: pip install 'tangentlens\[exp"
+    ):
+        export_record(run, tmp_path / "out", kind)
+    assert not (tmp_path / "out").exists()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +21,9 @@ from tangentlens.measures.alignment_readings import head_rows, rows_of
 from tangentlens.measures.cooccurrence import cooccurrence
 from tangentlens.measures.families import indicators
 from tangentlens.measures.overlaps import subspace_overlap
-from tangentlens.record import Recorder, at, errors, every, open_record
+from tangentlens.record import Recorder, Snapshot, at, errors, every, open_record
 from tangentlens.record.instruments import ansatz, applicable, forward, tangent, tokens
+from tangentlens.record.instruments.tangent import BLOCKS, Tangent
 from tests.record.runs import small_model, small_probe, trained
 
 EXAMPLES, STEPS = 24, 9
@@ -68,6 +71,42 @@ def test_overlaps_of_blocks_are_those_of_their_modes(tmp_path: Path) -> None:
         assert np.isclose(data["cliff_ratio"][block], fall, rtol=1e-6)
 
 
+def plateaus(sizes: list[int], falls: list[float]) -> torch.Tensor:
+    """Blocks of nearly equal eigenvalues of these sizes, falling by these ratios after each but the last."""
+    levels = torch.cumprod(torch.tensor([1.0, *(1 / fall for fall in falls)], dtype=torch.float64), 0)
+    return levels.repeat_interleave(torch.tensor(sizes)) * torch.exp(-1e-3 * torch.arange(sum(sizes)).double())
+
+
+class Read(Snapshot):
+    """A step whose spectrum is known."""
+
+    def __init__(self, values: torch.Tensor, initial: torch.Tensor | None = None) -> None:
+        model, first = small_model(), None if initial is None else Read(initial)
+        super().__init__(0, model, probe(torch.zeros(1, 6)), beginning=lambda: first or self)
+        self.values = values
+
+    def reading(self, function: Callable[..., Any], *settings: Any) -> Any:
+        if function.__name__ == "_spectrum":
+            return self.values, torch.eye(len(self.values), dtype=torch.float64)
+        return super().reading(function, *settings)
+
+
+def test_of_many_cliffs_the_largest_are_recorded_in_order_of_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tangent, "_floor", lambda self, snapshot: 1e-12)
+    of, falls = Tangent(None, None, 150), [1.5] * 6 + [4.0] + [1.5, 3.0] + [2.0] * 4
+    recorded = of.cliffs(Read(plateaus([20] * 14, falls)))
+    assert recorded.positions.tolist()[-6:] == [140, 180, 200, 220, 240, 260] and len(recorded) == BLOCKS
+    assert of.blocks(Read(plateaus([20] * 14, falls)))[-1] == (240, 260)
+
+
+def test_cliffs_that_the_initial_network_lacks_are_recorded_as_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tangent, "_floor", lambda self, snapshot: 1e-12)
+    step = Read(plateaus([40, 60, 100], [4.0, 3.0]), 1e-3 * plateaus([40, 160], [4.0]))
+    assert Tangent(None, None, 100).learned(step).tolist() == [0.0, 1.0]
+    measures = {measure.name: measure for measure in tangent()}
+    assert measures["tangent/cliff_learned"].needs == {"initial"}
+
+
 def test_a_subset_of_the_probe_is_the_same_at_every_step(tmp_path: Path) -> None:
     _, targets = small_probe(EXAMPLES)
     tree, _ = run_of(tmp_path / "run", tangent({"labels": indicators(targets)}, examples=9), steps=1)
@@ -102,7 +141,7 @@ def test_forward_measures_start_from_the_initial_features(tmp_path: Path) -> Non
 
 
 def test_ansatz_measures_are_those_of_the_hidden_layers(tmp_path: Path) -> None:
-    tree, model = run_of(tmp_path / "run", ansatz(draws=4, alignment=True))
+    tree, model = run_of(tmp_path / "run", ansatz(alignment=True))
     data = tree["ansatz"].to_dataset()
     assert data["layer"].values.tolist() == ["0"]  # the head is left out
     moments = layer_moments(model, small_probe(EXAMPLES)[0])["0"]
@@ -115,6 +154,63 @@ def test_ansatz_measures_are_those_of_the_hidden_layers(tmp_path: Path) -> None:
     assert np.allclose(layer["nfm"][-1], (moments.weight.T @ moments.weight).detach(), atol=1e-5)
     assert np.allclose(layer["agop"][-1], moments.agop.detach() / moments.rows, atol=1e-5)
     assert layer["alignment"].dims == ("step", "mode", "feature")
+    assert np.allclose(layer["alignment_chance"], 1 / 8) and layer["alignment"].attrs["chance"] == "alignment_chance"
+    assert data["ptk_top_overlap"][0] == pytest.approx(1) and data["ptk_scale"][0] == pytest.approx(1)
+    assert (data["ptk_top_overlap_chance"] == 5 / 8).all() and data["ptk_scale"][-1] != data["ptk_scale"][0]
+
+
+def test_random_bases_of_the_ansatz_differ_from_step_to_step_and_repeat_with_the_run(tmp_path: Path) -> None:
+    still = {"uncentred_null": [], "uncentred": []}
+    for name in ("one", "two"):
+        model = small_model()
+        with Recorder(tmp_path / name, model, small_probe(EXAMPLES), ansatz(), at(0, 1), strict=True) as recorder:
+            recorder.observe(0)
+            recorder.observe(1)  # the same network once more
+        data = open_record(tmp_path / name)["ansatz"].to_dataset()
+        for reading, seen in still.items():
+            seen.append(data[reading].values[:, 0])
+    assert (still["uncentred"][0][0] == still["uncentred"][0]).all()
+    assert still["uncentred_null"][0][0] != still["uncentred_null"][0][1]
+    assert (still["uncentred_null"][0] == still["uncentred_null"][1]).all()
+
+
+def test_the_ansatz_is_recorded_as_it_was_asked_for(tmp_path: Path) -> None:
+    asked = ansatz(initial_kernel=True, centering="entries", agop_power=0.5, draws=19)
+    tree, model = run_of(tmp_path / "run", asked)
+    data = tree["ansatz"].to_dataset()
+    moments = layer_moments(model, small_probe(EXAMPLES)[0])["0"]
+    expected = ansatz_correlation(moments.weight, moments.ptk_covariance, centering="entries", agop_power=0.5)
+    assert np.isclose(data["uncentred"].sel(layer="0")[-1], expected.item(), atol=1e-5)
+    for name in ("centred_initial_kernel", "centred_kernel_change"):
+        assert np.isfinite(data[name][-1]) and np.isfinite(data[f"{name}_null_high"][-1])
+        assert data[name].attrs["null"] == f"{name}_null"
+    with pytest.raises(ValueError, match=r"at least 0, got -1"):
+        ansatz(draws=-1)
+
+
+class Tied(nn.Module):
+    """An embedding that is the read-out, too, and two linear heads side by side."""
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.embedding, self.inside = nn.Embedding(12, 8), nn.Linear(8, 8)
+        self.tied, self.first = tied, nn.Linear(8, 12, bias=False)
+        self.second = nn.Linear(8, 5)
+        if tied:
+            self.first.weight = self.embedding.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.inside(self.embedding(tokens)).mean(1))
+        return self.first(hidden) if self.tied else torch.cat([self.first(hidden), self.second(hidden)], 1)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_read_outs_are_no_layers_of_the_ansatz_tied_or_side_by_side(tied: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, inputs = Tied(tied), torch.randint(0, 12, (EXAMPLES, 5))
+    with Recorder(tmp_path / "run", model, inputs, ansatz(), at(0), strict=True) as recorder:
+        recorder.observe(0)
+    assert set(open_record(tmp_path / "run")["ansatz"].to_dataset()["layer"].values.tolist()) == {"inside"}
 
 
 class Attentive(nn.Module):

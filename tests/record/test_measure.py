@@ -64,3 +64,16 @@ def test_a_value_that_does_not_fit_its_dimensions_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         rows_of(measure(dims=dims), value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([("not", "good"), ("not", "bad")], "labels token by texts or numbers"),
+        ((("not", "good"), ("not", "bad")), r"has token along \('not', 'good'\), of shape \(2,\)"),
+        (["good"], "1 labels of token for 2 values"),
+    ],
+)
+def test_labels_that_could_not_be_written_are_refused_before_they_reach_the_store(labels: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rows_of(measure(dims=("token",), coords={"token": labels}), torch.zeros(2))

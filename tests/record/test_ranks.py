@@ -41,6 +41,14 @@ def test_a_recorded_ddp_run_ends_with_the_very_weights_of_an_unrecorded_one(fold
     assert tree["mine/step"].values.tolist() == [0, 2, 4, 5] and tree.attrs["model"] == "Sequential"
 
 
+def test_a_ddp_run_ends_with_the_same_weights_under_all_default_instruments(folder: Path) -> None:
+    ended = [weights for each in seen(folder, "same_weights_under_all_instruments") for weights in each["ended"]]
+    assert len(ended) == 6 and all(weights == ended[0] for weights in ended)
+    for run in ("run0", "run1"):
+        tree = open_record(folder / "same_weights_under_all_instruments" / run)
+        assert {"training", "tangent", "forward", "ansatz"} <= set(tree.children) and errors(tree) == []
+
+
 def test_only_the_first_rank_measures(folder: Path) -> None:
     assert [each["asked"] for each in seen(folder, "only_the_first_rank_measures")] == [[0, 1, 2], []]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,9 @@ from torch.nn import functional
 
 from tangentlens.errors import BadInput, DifferentRun
 from tangentlens.record import Measure, Recorder, Snapshot, at, errors, every, log_spaced, open_record, when
+from tangentlens.record.asked import check_measures, check_model, check_plan, whole
 from tangentlens.record.instruments import training
+from tangentlens.report import verdict
 from tests.record.runs import NORM, first_weight_norm, identical, recorded, small_model, small_probe, trained, weights
 
 
@@ -250,6 +254,45 @@ def test_a_compiled_model_is_measured_in_eager_and_trains_on(tmp_path: Path) -> 
     assert set(kinds) == {nn.Sequential} and identical(weights(model), weights(plain))
 
 
+class Mixed(nn.Module):
+    """What measuring could disturb: batch statistics, dropout, and a layer of every common kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.LayerNorm(8), nn.Linear(8, 3)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+
+@pytest.mark.parametrize("amp", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_all_default_instruments_leave_training_as_it_was(tmp_path: Path, amp: bool, compiled: bool) -> None:
+    ended = []
+    for run in (None, tmp_path / "run"):
+        torch.manual_seed(3)
+        model = Mixed()
+        shown = torch.compile(model, backend="eager") if compiled else model
+        optimizer, (inputs, targets) = torch.optim.AdamW(model.parameters(), lr=0.01), small_probe(24)
+        recorder = run and Recorder(run, shown, (inputs, targets), schedule=every(3), budget=100.0)
+        for step in range(4):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+                loss = functional.cross_entropy(shown(inputs), targets)
+                if recorder:
+                    recorder.observe(step, loss=loss)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if recorder:
+            recorder.close()
+        ended.append([*weights(model), torch.rand(4)])
+    assert identical(*ended)
+    tree = open_record(tmp_path / "run")
+    assert {"training", "tangent", "forward", "ansatz"} <= set(tree.children) and errors(tree) == []
+
+
 def test_several_inputs_and_hugging_face_labels_are_understood(tmp_path: Path) -> None:
     class Sum(nn.Linear):
         def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -285,6 +328,58 @@ def test_bad_arguments_are_refused_before_anything_is_written(tmp_path: Path, ar
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (lambda: check_plan(10, None), "made by every, at, log_spaced, .* got 10; as in schedule="),
+        (lambda: check_plan(None, "much"), "a share of the run time above 0, got 'much'"),
+        (lambda: check_measures(("tangent",), None), "a list of Measure, got 'tangent' among them"),
+        (lambda: check_model(len), "a torch.nn.Module, got builtin_function_or_method; hand over the module"),
+    ],
+)
+def test_things_of_another_kind_are_named(check, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        check()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget": -2}, "a share of the run time above 0, got -2"),
+        ({"probe": None}, r"the inputs to measure on, or \(inputs, targets\), got None"),
+        (
+            {"measures": training(), "probe": (small_probe()[0], torch.full((10,), 7))},
+            "classes from 0 to 2, one for each output, got 7 to 7; leave out the examples",
+        ),
+    ],
+)
+def test_what_is_no_plan_model_or_target_is_refused_before_anything_is_written(
+    tmp_path: Path, arguments: dict, message: str
+) -> None:
+    given = {"model": small_model(), "probe": small_probe(), "measures": [NORM], **arguments}
+    with pytest.raises(BadInput, match=message):
+        Recorder(tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("step", ["a", 1.5, -1, None])
+def test_a_step_that_does_not_count_is_refused(step: object) -> None:
+    with pytest.raises(TypeError, match="a whole number from 0 on, got"):
+        whole(step)
+    assert [whole(step) for step in (3, np.int64(3), torch.tensor(3))] == [3, 3, 3]
+
+
+def test_a_recorder_works_and_ends_inside_a_running_event_loop(tmp_path: Path) -> None:
+    async def cell_of_a_notebook() -> None:
+        recorded(tmp_path / "run", [NORM], steps=3)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asyncio.run(cell_of_a_notebook())
+    tree = open_record(tmp_path / "run")
+    assert tree.attrs["state"] == "finished" and tree["mine/step"].values.tolist() == [0, 1, 2]
+
+
 def test_steps_that_go_back_and_closed_recorders_are_refused(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run", small_model(), small_probe(), [NORM], every(1))
     recorder.observe(4)
@@ -297,9 +392,45 @@ def test_steps_that_go_back_and_closed_recorders_are_refused(tmp_path: Path) -> 
 
 def test_a_scalar_that_is_no_number_is_refused(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run", small_model(), small_probe(), [NORM], every(1))
-    with pytest.raises(TypeError, match="got Tensor for loss; record arrays with a Measure"):
-        recorder.observe(0, loss=torch.zeros(2))
+    for value in (torch.zeros(2), np.zeros(3)):
+        with pytest.raises(TypeError, match=rf"of shape \({len(value)},\) for loss; record arrays with a Measure"):
+            recorder.observe(0, loss=value)
+    assert recorder.observe(0, loss=np.float32(0.5), other=np.ones(1), third=torch.tensor([2.0]))
     recorder.close()
+    tree = open_record(tmp_path / "run")["training"]
+    assert [tree[name].values.tolist() for name in ("loss", "other", "third")] == [[0.5], [1.0], [2.0]]
+
+
+@pytest.mark.parametrize("name", ["probe_loss", "layer_norm", "layer", "step_"])
+def test_a_scalar_under_a_name_the_record_uses_itself_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    recorder = Recorder(tmp_path / "run", small_model(), small_probe(), training(), every(1))
+    if name == "step_":  # the word step itself is the argument's
+        assert recorder.observe(0, step_=1.0)
+    else:
+        with pytest.raises(ValueError, match=f"got {name}, which the record's /training group uses itself; rename it"):
+            recorder.observe(0, **{name: 0.5})
+    recorder.close()
+
+
+def test_a_variable_that_contradicts_the_record_costs_itself_alone(tmp_path: Path) -> None:
+    turns = {0: torch.zeros(2), 1: torch.zeros(2), 2: torch.zeros(3)}
+    named = Measure("mine/named", ("layer",), lambda s: dict(zip("ab", turns[0], strict=True)))
+    longer = Measure("mine/longer", ("layer",), lambda s: turns[s.step])
+    with pytest.warns(UserWarning, match="mine/longer failed at step 2 and training goes on: .* label them all"):
+        run = recorded(tmp_path / "run", [named, longer, NORM], steps=3)
+    tree = open_record(run)
+    assert tree["mine/step"].values.tolist() == [0, 1, 2] and tree.attrs["state"] == "finished"
+    assert np.isfinite(tree["mine/longer"].values).all(1).tolist() == [True, True, False]
+    assert [(e["step"], e["measure"]) for e in errors(tree)] == [(2, "mine/longer")]
+    with pytest.raises(ValueError, match="label them all"):
+        recorded(tmp_path / "strict", [named, longer], steps=3, strict=True)
+
+
+def test_a_measure_whose_labels_do_not_fit_costs_itself_alone(tmp_path: Path) -> None:
+    bad = Measure("mine/bad", ("layer",), lambda s: torch.zeros(3), coords={"layer": ["a", "b"]})
+    with pytest.warns(UserWarning, match="mine/bad failed at step 0"):
+        tree = open_record(recorded(tmp_path / "run", [NORM, bad], steps=3))
+    assert tree["mine/step"].values.tolist() == [0, 1, 2] and len(errors(tree)) == 3
 
 
 def test_a_finished_run_is_not_continued_by_accident(tmp_path: Path) -> None:
@@ -341,6 +472,64 @@ def test_resuming_skips_what_is_recorded_and_measures_against_the_same_beginning
         assert whole[group].to_dataset().identical(parts[group].to_dataset())
 
 
+def killed_run(folder: Path, seed: int = 0, steps: int = 3, **settings: object) -> None:
+    """Some steps of a run that is then stopped without a word, as a kill would."""
+    model = small_model(seed)
+    recorder = Recorder(folder, model, small_probe(), training(), every(1), **settings)
+    try:
+        trained(model, recorder, range(steps))
+    finally:
+        recorder._logbook._writer.close()
+
+
+def test_a_run_that_starts_anew_from_other_weights_is_refused(tmp_path: Path) -> None:
+    killed_run(tmp_path / "run")
+    with pytest.raises(DifferentRun, match="began with other weights: .* record into another folder, or go on"):
+        killed_run(tmp_path / "run", seed=1)
+    assert open_record(tmp_path / "run")["training/step"].values.tolist() == [0, 1, 2]
+    killed_run(tmp_path / "run", steps=5)
+    assert open_record(tmp_path / "run")["training/step"].values.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_weights_of_a_checkpoint_go_on_with_the_run(tmp_path: Path) -> None:
+    killed_run(tmp_path / "run")
+    model = small_model()
+    trained(model, None, range(3))
+    with Recorder(tmp_path / "run", model, small_probe(), training(), every(1)) as recorder:
+        assert recorder.observe(3)
+    assert open_record(tmp_path / "run")["training/step"].values.tolist() == [0, 1, 2, 3]
+
+
+def test_other_settings_are_another_run_unless_told_to_go_on(tmp_path: Path) -> None:
+    killed_run(tmp_path / "run", settings={"lr": 0.1, "epochs": 3})
+    with pytest.raises(DifferentRun, match="other settings: expected epochs=3, got epochs=9; .* by resume=True"):
+        killed_run(tmp_path / "run", settings={"lr": 0.1, "epochs": 9})
+    again = Recorder(tmp_path / "run", small_model(), small_probe(), [*training(), NORM], at(0, 1, 2, 3),
+                     settings={"lr": 0.1, "epochs": 9}, resume=True)  # fmt: skip
+    trained(small_model(), again, range(4))
+    again.close()
+    attrs = open_record(tmp_path / "run").attrs
+    assert json.loads(attrs["settings"])["epochs"] == 9 and json.loads(attrs["planned_steps"]) == [0, 1, 2, 3]
+    assert json.loads(attrs["measures"]) == [measure.name for measure in [*training(), NORM]]
+
+
+def test_another_seed_is_another_run_even_when_told_to_go_on(tmp_path: Path) -> None:
+    recorded(tmp_path / "run", steps=2, seed=3)
+    with pytest.raises(DifferentRun, match="recorded with seed 3, got seed 4"):
+        recorded(tmp_path / "run", steps=2, seed=4, resume=True)
+
+
+def test_a_loop_that_shows_few_of_its_steps_is_recorded_as_often_as_planned(tmp_path: Path) -> None:
+    for name, schedule in {"open": None, "to the end": log_spaced(20, last=10_000), "every": every(2_500)}.items():
+        with Recorder(tmp_path / name, small_model(), small_probe(), [NORM], schedule) as recorder:
+            for step in range(0, 10_001, 100):
+                recorder.observe(step)
+    steps = {name: open_record(tmp_path / name)["mine/step"].values.tolist() for name in ("open", "to the end")}
+    assert steps["open"][:4] == [0, 100, 200, 300] and len(steps["open"]) > 20
+    assert steps["to the end"][-1] == 10_000 and 10 <= len(steps["to the end"]) <= 20
+    assert open_record(tmp_path / "every")["mine/step"].values.tolist() == [0, 2_500, 5_000, 7_500, 10_000]
+
+
 def test_the_default_schedule_is_log_spaced_and_open_ended(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run", small_model(), small_probe(), [NORM])
     assert str(recorder.schedule) == str(log_spaced()) and recorder.schedule.planned == ()
@@ -362,6 +551,20 @@ def test_probe_accuracy_is_missing_where_targets_are_no_classes(tmp_path: Path) 
     recorder.close()
     tree = open_record(tmp_path / "run")
     assert math.isnan(tree["training/probe_accuracy"].values[0]) and tree["training/probe_loss"].values[0] > 0
+
+
+def test_a_network_that_became_nan_is_right_on_nothing_and_called_diverged(tmp_path: Path) -> None:
+    model = small_model()
+    with Recorder(tmp_path / "run", model, small_probe(), training(), every(1)) as recorder:
+        recorder.observe(0)
+        assert json.loads(open_record(tmp_path / "run").attrs.get("not_finite", "[]")) == []
+        with torch.no_grad():
+            model[0].weight.fill_(math.nan)
+        recorder.observe(1)
+    tree = open_record(tmp_path / "run")
+    assert np.isnan(tree["training/probe_accuracy"].values).tolist() == [False, True]
+    assert {"parameter_norm", "probe_loss"} <= set(json.loads(tree.attrs["not_finite"]))
+    assert verdict(tree).sentence.startswith("Diverged")
 
 
 def test_a_run_that_is_gone_on_with_counts_the_time_before(tmp_path: Path) -> None:

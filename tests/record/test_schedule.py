@@ -10,7 +10,13 @@ from tangentlens.record.schedule import Moment, Schedule
 
 
 def due_steps(schedule: Schedule, last: int) -> list[int]:
-    return [step for step in range(last + 1) if schedule.due(Moment(step, {}, {}, {}))]
+    return [step for step in range(last + 1) if schedule.due(Moment(step, {}, {}, {}, step - 1))]
+
+
+def due_when_shown(schedule: Schedule, shown: list[int]) -> list[int]:
+    """Steps found due by a loop that shows these only."""
+    before = [-1, *shown[:-1]]
+    return [step for step, last in zip(shown, before, strict=True) if schedule.due(Moment(step, {}, {}, {}, last))]
 
 
 def due_by_values(schedule: Schedule, values: list[float]) -> list[int]:
@@ -45,7 +51,17 @@ def test_log_spacing_without_an_end_has_its_points_within_the_horizon_and_goes_o
     steps = due_steps(log_spaced(50), 10_000)
     assert steps[:4] == [0, 1, 2, 3] and 40 <= len(steps) <= 50
     decades = [sum(10**power < step <= 10 ** (power + 1) for step in steps) for power in (2, 3)]
-    assert decades == [12, 12] and log_spaced(50).due(Moment(1_000_000, {}, {}, {}))
+    assert decades == [12, 12] and log_spaced(50).due(Moment(1_000_000, {}, {}, {}, 999_999))
+
+
+@settings(max_examples=20, deadline=None)
+@given(gap=st.integers(1, 90), points=st.integers(2, 60))
+def test_a_step_that_was_passed_over_is_stood_in_for_by_the_next_one_shown(gap: int, points: int) -> None:
+    shown = list(range(0, 400 + gap, gap))
+    for schedule in (log_spaced(points, last=400), log_spaced(points), every(7), at(5, 390)):
+        wanted = due_steps(schedule, shown[-1])
+        stand_ins = {next(step for step in shown if step >= want) for want in wanted}
+        assert due_when_shown(schedule, shown) == sorted(stand_ins)
 
 
 def test_a_level_is_due_once_when_it_is_passed() -> None:
@@ -67,11 +83,14 @@ def test_either_joins_schedules_and_knows_that_values_matter() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: every(0), "at least 1 step, got 0"),
+        (lambda: every(0), "at least 1 whole step, got 0"),
         (lambda: at(), "takes steps from 0 on"),
         (lambda: at(-1), "takes steps from 0 on"),
         (lambda: log_spaced(1), "at least 2 points"),
         (lambda: when("loss"), "above= or below=, one of them"),
+        (lambda: every(5, start=-1), "at least 1 whole step, got 5 from -1"),
+        (lambda: either(), "takes schedules, got"),
+        (lambda: when_changed("loss", -1), "a share is above 0, got -1"),
     ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(make, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import icechunk
@@ -11,7 +12,7 @@ import xarray as xr
 
 from tangentlens.errors import BadInput
 from tangentlens.record.measure import Row
-from tangentlens.record.open import open_record, recorded_steps
+from tangentlens.record.open import errors, open_record, recorded_steps
 from tangentlens.record.store import Entry, RunStore
 
 BEGIN = {"schema": "tangentlens record 1", "state": "recording"}
@@ -96,13 +97,53 @@ def test_fixed_data_of_a_group_are_coordinates(tmp_path: Path) -> None:
     assert "cooccurrence" in data.coords and data["s"].sel(token="bad").coords["cooccurrence"].values.tolist() == [2, 3]
 
 
-def test_a_failed_append_leaves_the_last_step_and_the_next_one_fits(tmp_path: Path) -> None:
+def test_a_failed_append_leaves_the_last_step_and_the_next_one_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = begun(tmp_path / "run")
     appended(store, 0, a=row([1.0], ("layer",), layer=["x"]))
-    with pytest.raises(ValueError, match="label them all"):
-        appended(store, 1, a=row([1.0, 2.0], ("layer",)))
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            appended(store, 1, a=row([2.0], ("layer",), layer=["y"]))
     appended(store, 2, a=row([3.0], ("layer",), layer=["x"]))
     assert open_record(tmp_path / "run")["mine/a"].values.tolist() == [[1], [3]]
+
+
+FIXED = (("token",), np.arange(2.0))
+
+
+@pytest.mark.parametrize(
+    ("path", "bad", "message"),
+    [
+        ("mine/a", row([1.0, 2.0], ("layer",)), "layer has 1 labels, got 2 values; label them all"),
+        ("mine/a", row(1.0), r"recorded with \('layer',\), got \(\)"),
+        ("mine/layer", row(1.0), "is the name of a coordinate of mine"),
+        ("mine/step", row(1.0), "is the name of a coordinate of mine"),
+        ("mine/counts", row(1.0), "is the name of a coordinate of mine"),
+        ("mine/b", row([1.0], ("token",), a=FIXED), "lies along a, the name of a variable of mine"),
+        ("mine/b", row([1.0] * 3, ("token",)), "counts is fixed with 2 entries along token, got 3"),
+        ("mine", row(1.0), "a variable and a group at once"),
+        ("mine/a/deep", row(1.0), "a variable and a group at once"),
+    ],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_a_variable_that_contradicts_the_record_is_left_out_and_noted(
+    tmp_path: Path, path: str, bad: Row, message: str, together: bool
+) -> None:
+    good = row([1.0], ("layer",), layer=["x"], counts=FIXED)
+    entries = [Entry(0, {"mine/a": good}), Entry(1, {path: bad, "mine/good": row(5)}), Entry(2, {"mine/a": good})]
+    store = begun(tmp_path / "run")
+    for part in [entries] if together else [[entry] for entry in entries]:
+        store.append(*part)
+    tree = open_record(tmp_path / "run")
+    assert tree["mine/step"].values.tolist() == [0, 1, 2] and tree["mine/good"].values[1] == 5
+    (failure,) = errors(tree)
+    assert (failure["step"], failure["measure"]) == (1, path) and re.search(message, failure["message"])
+    assert tree["mine/a"].values[[0, 2]].tolist() == [[1], [1]]
+    store.close()
+    again = RunStore(tmp_path / "run")
+    assert again.failures == [failure]
 
 
 def test_a_reader_keeps_the_snapshot_it_opened(tmp_path: Path) -> None:
@@ -165,6 +206,12 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="another process has written to"):
         appended(theirs, 0, a=row(0))
     assert open_record(tmp_path / "run")["mine/a"].values.tolist() == [0]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(BadInput, match="got .*taken/run, which cannot be made .*; choose another place"):
+        RunStore(tmp_path / "taken" / "run")
 
 
 def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import xarray as xr
 
 from tangentlens.errors import BadInput
 from tangentlens.record.open import open_record
 
-FORMATS = ("csv", "parquet", "netcdf")
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = {"csv": ("pandas",), "parquet": ("pandas", "pyarrow"), "netcdf": ("netCDF4",)}
+"""Each kind of file with the packages that write it."""
 
 
 def export_record(run: str | Path, out: str | Path | None = None, format: str = "csv") -> list[Path]:
@@ -21,21 +26,27 @@ def export_record(run: str | Path, out: str | Path | None = None, format: str = 
     """
     if format not in FORMATS:
         raise BadInput(f"export writes {', '.join(FORMATS)}, got {format!r}; choose one of them")
+    missing = [package for package in FORMATS[format] if find_spec(package) is None]
+    if missing:
+        raise BadInput(
+            f"export to {format} is written by {' and '.join(FORMATS[format])}, got an installation without "
+            f"{' and '.join(missing)}; run: pip install 'tangentlens[export]'"
+        )
     tree = open_record(run)
     try:
         return _written(run, tree, out, format)
     except OSError as error:
         place, reason = out if out is not None else f"beside {run}", error.strerror or error
-        raise BadInput(f"the export cannot be written to {place}: {reason}; choose another place with out=") from error
+        raise BadInput(f"the export cannot be written to {place}: {reason}; choose another place for it") from error
 
 
 def _written(run: str | Path, tree: xr.DataTree, out: str | Path | None, format: str) -> list[Path]:
     if format == "netcdf":
-        file = Path(out) if out is not None else Path(f"{run}.nc")
+        file = Path(out) if out is not None else beside(run, "nc")
         file.parent.mkdir(parents=True, exist_ok=True)
         _netcdf_ready(tree).to_netcdf(file)
         return [file]
-    folder = Path(out) if out is not None else Path(f"{run}.{format}")
+    folder = Path(out) if out is not None else beside(run, format)
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, table in tables(tree).items():
@@ -43,6 +54,16 @@ def _written(run: str | Path, tree: xr.DataTree, out: str | Path | None, format:
         table.to_csv(file, index=False) if format == "csv" else table.to_parquet(file, index=False)
         files.append(file)
     return files
+
+
+def beside(run: str | Path, ending: str) -> Path:
+    """Next to the run's folder, or here when the run is not on this machine.
+
+    >>> print(beside("runs/mine", "csv"), beside("s3://bucket/runs/mine/", "nc"))
+    runs/mine.csv mine.nc
+    """
+    place = str(run).rstrip("/")
+    return Path(f"{place.rpartition('/')[2] if '://' in place else place}.{ending}")
 
 
 def tables(tree: xr.DataTree) -> dict[str, pd.DataFrame]:

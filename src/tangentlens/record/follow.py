@@ -10,8 +10,9 @@ from torch import nn
 from tqdm import tqdm
 
 from tangentlens.capture.probe import probe as checked_probe
+from tangentlens.kernels.weights import load_into
 from tangentlens.record.asked import inputs_and_targets
-from tangentlens.record.checkpoints import checkpoints, load_into
+from tangentlens.record.checkpoints import checkpoints
 from tangentlens.record.instruments.applicable import applicable
 from tangentlens.record.recorder import Recorder
 from tangentlens.record.schedule import every

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,9 @@ import zarr
 from tangentlens.record.arrays import dims_of, values_of
 from tangentlens.record.measure import Row
 
+Fixed = dict[str, tuple[tuple[str, ...], np.ndarray]]
+"""Data that do not move with the steps: dimensions and values by name."""
+
 
 @dataclass
 class Labels:
@@ -19,7 +22,7 @@ class Labels:
 
     attrs: dict[str, Any]
     index: dict[str, list[Any]]
-    fixed: dict[str, tuple[tuple[str, ...], np.ndarray]]
+    fixed: Fixed
     sizes: dict[str, int] = field(default_factory=dict)
     unsaved: set[str] = field(default_factory=set)
 
@@ -37,18 +40,34 @@ class Labels:
         return labels
 
     def learn(self, row: Row) -> None:
-        """Take up a row's labels and lengths."""
-        for name, given in row.labels.items():
-            if isinstance(given, tuple) and len(given) == 2 and not isinstance(given[0], str | int | float):
-                self._fix(name, tuple(given[0]), _plain(given[1]))
-            else:
-                self._extend(name, list(_plain(given)))
+        """Take up a row's labels and lengths; a row that contradicts them is refused and changes nothing."""
+        along, fixed = _parted(row.labels)
+        self._check(row, along, fixed)
+        for name, (dims, values) in fixed.items():
+            self._fix(name, dims, values)
+        for dim, names in along.items():
+            self._extend(dim, names)
         for dim, size in zip(row.dims, row.values.shape, strict=True):
-            if dim in row.labels and len(row.labels[dim]) != size:
-                raise ValueError(f"{len(row.labels[dim])} labels of {dim} for a value of shape {row.values.shape}")
-            if dim in self.index and dim not in row.labels and size > len(self.index[dim]):
-                raise ValueError(f"{dim} has {len(self.index[dim])} labels, got {size} values; label them all")
             self.sizes[dim] = max(self.sizes.get(dim, 0), size)
+
+    def _check(self, row: Row, along: dict[str, list[Any]], fixed: Fixed) -> None:
+        lengths = dict(zip(row.dims, row.values.shape, strict=True))
+        for dim, size in lengths.items():
+            if dim in along and len(along[dim]) != size:
+                raise ValueError(f"{len(along[dim])} labels of {dim} for a value of shape {row.values.shape}")
+            if dim in self.index and dim not in along and size > len(self.index[dim]):
+                raise ValueError(f"{dim} has {len(self.index[dim])} labels, got {size} values; label them all")
+
+        def length(dim: str) -> int:
+            names = dict.fromkeys([*self.index.get(dim, []), *along.get(dim, [])])
+            return max(self.sizes.get(dim, 0), lengths.get(dim, 0), len(names))
+
+        for name, (dims, values) in {**fixed, **self.fixed}.items():
+            for dim, size in zip(dims, values.shape, strict=True):
+                if length(dim) not in (0, size):
+                    raise ValueError(
+                        f"{name} is fixed with {size} entries along {dim}, got {length(dim)}; keep one length"
+                    )
 
     def _extend(self, dim: str, given: Sequence[Any]) -> None:
         known = self.index.setdefault(dim, [])
@@ -93,6 +112,18 @@ class Labels:
         if self.unsaved & set(self.fixed):
             self.attrs["coordinates"] = " ".join(sorted(self.fixed))  # xarray reads these as coordinates
         self.unsaved.clear()
+
+
+def _parted(labels: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Fixed]:
+    """What is written along dimensions, and what is fixed data of the group."""
+    along: dict[str, list[Any]] = {}
+    fixed: Fixed = {}
+    for name, given in labels.items():
+        if isinstance(given, tuple) and len(given) == 2 and not isinstance(given[0], str | int | float):
+            fixed[name] = (tuple(given[0]), _plain(given[1]))
+        else:
+            along[name] = list(_plain(given))
+    return along, fixed
 
 
 def _plain(values: Any) -> np.ndarray:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tangentlens.record.schedule import Schedule
     from tangentlens.record.snapshot import Snapshot
 
-DIMENSIONS = frozenset(AXES) | {"block", "group", "point", "class", "measure"}
-"""Words for the dimensions of a record: the axes of all annotations, and five that only labelled data have."""
+DIMENSIONS = frozenset(AXES) - {"step"}
+"""Words for the dimensions of a measure; the step comes first by itself."""
 OWN_GROUPS = ("overhead", "errors")
 
 
@@ -47,10 +47,10 @@ class Measure:
                 f"a measure is named group/variable, outside of {' and '.join(OWN_GROUPS)}, got {self.name!r}; "
                 "as in 'mine/sharpness'"
             )
-        unknown = [dim for dim in self.dims if dim not in DIMENSIONS or dim == "step"]
+        unknown = [dim for dim in self.dims if dim not in DIMENSIONS]
         if unknown:
             raise ValueError(
-                f"dimensions after step are among {', '.join(sorted(DIMENSIONS - {'step'}))}, "
+                f"dimensions after step are among {', '.join(sorted(DIMENSIONS))}, "
                 f"got {', '.join(unknown)} for {self.name}; choose the word that fits"
             )
         if len(set(self.dims)) < len(self.dims):
@@ -89,7 +89,23 @@ def _row(measure: Measure, value: Any) -> Row:
             f"{measure.name} has dimensions {measure.dims}, but its value has shape {values.shape}; "
             "name one dimension for each axis"
         )
+    for dim, given in labels.items():
+        _check_labels(measure.name, dim, given, dict(zip(measure.dims, values.shape)).get(dim))
     return Row(measure.dims, values, labels, measure.attrs)
+
+
+def _check_labels(name: str, dim: str, given: Any, size: int | None) -> None:
+    """Labels that could not be written: found here they cost one variable, at the store the rest of the record."""
+    if isinstance(given, tuple) and len(given) == 2 and not isinstance(given[0], str | int | float):
+        if np.ndim(given[1]) != len(given[0]):
+            raise ValueError(
+                f"{name} has {dim} along {tuple(given[0])}, of shape {np.shape(given[1])}; give each an axis"
+            )
+        return
+    if not all(isinstance(label, str | int | float | np.generic) for label in given):
+        raise ValueError(f"{name} labels {dim} by texts or numbers, got {list(given)[:3]}; join each into one text")
+    if size is not None and len(given) != size:
+        raise ValueError(f"{name} has {len(given)} labels of {dim} for {size} values; label them all")
 
 
 def as_array(value: Any) -> np.ndarray:

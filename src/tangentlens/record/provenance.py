@@ -110,3 +110,20 @@ def refuse_another(recorded: Mapping[str, Any], mine: Mapping[str, Any], run: st
                 f"{run} was recorded with another {kind}: expected {before} ({recorded.get(fingerprint)}), "
                 f"got {here} ({mine[fingerprint]}); record into another folder, or hand over the {kind} it began with"
             )
+
+
+def refuse_other_settings(recorded: Mapping[str, Any], asked: Mapping[str, Any], run: str, *, told: bool) -> None:
+    """Another seed is another run; other settings are one too, unless the recorder was told to go on."""
+    seed = asked.get("seed")
+    if seed is not None and recorded.get("seed") != seed:
+        raise DifferentRun(
+            f"{run} was recorded with seed {recorded.get('seed')}, got seed {seed}; record into another folder"
+        )
+    before, here = (json.loads(source.get("settings") or "{}") for source in (recorded, asked))
+    other = sorted(name for name in {*before, *here} if before.get(name) != here.get(name))
+    if other and not told:
+        was, got = (", ".join(f"{name}={source.get(name)!r}" for name in other[:4]) for source in (before, here))
+        raise DifferentRun(
+            f"{run} was recorded with other settings: expected {was}, got {got}; record into another folder, or go on "
+            "with it by resume=True"
+        )

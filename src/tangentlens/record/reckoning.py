@@ -31,11 +31,20 @@ class Reckoning:
 
 
 def measured(
-    measures: Iterable[Measure], snapshot: Snapshot, reckoning: Reckoning, budget: Budget, *, forced: bool, strict: bool
+    measures: Iterable[Measure],
+    snapshot: Snapshot,
+    reckoning: Reckoning,
+    budget: Budget,
+    moment: Moment,
+    *,
+    forced: bool,
+    strict: bool,
 ) -> None:
-    """Run the measures that are due and affordable; a failure is kept with its step and costs that variable only."""
+    """Run the measures that are due and affordable; a failure is kept with its step and costs that variable only.
+
+    `moment` is this recorded step after the recorded one before: a measure's own schedule thins the recorded steps.
+    """
     reckoning.notes = snapshot.notes
-    moment = Moment(snapshot.step, snapshot.scalars, {}, {})
     groups: dict[str, list[Measure]] = {}
     for measure in measures:
         if measure.schedule is None or measure.schedule.due(moment):
@@ -63,6 +72,12 @@ def _measure(measure: Measure, snapshot: Snapshot, reckoning: Reckoning, strict:
 def scalar_rows(values: Mapping[str, float]) -> dict[str, Row]:
     """The training loop's own numbers."""
     return {f"training/{name}": _number(value) for name, value in values.items()}
+
+
+def not_finite(rows: Mapping[str, Row]) -> list[str]:
+    """The numbers of /training that were given or measured and are inf or nan: in the record nan is also "missing"."""
+    inside = {path.removeprefix("training/"): row for path, row in rows.items() if path.startswith("training/")}
+    return [name for name, row in inside.items() if row.values.ndim == 0 and not np.isfinite(row.values)]
 
 
 def overhead_rows(clock: Clock, training: float, measuring: float, reckoning: Reckoning) -> dict[str, Row]:

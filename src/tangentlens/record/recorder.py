@@ -14,7 +14,19 @@ from torch import nn
 from tangentlens.capture.outputs import Outputs
 from tangentlens.capture.probe import Probe, probe as checked_probe
 from tangentlens.capture.undisturbed import eager
-from tangentlens.record.asked import check_measures, check_single, check_targets, inputs_and_targets, numbers
+from tangentlens.errors import DifferentRun
+from tangentlens.record.asked import (
+    check_classes,
+    check_measures,
+    check_model,
+    check_plan,
+    check_single,
+    check_targets,
+    inputs_and_targets,
+    names_of_training,
+    numbers,
+    whole,
+)
 from tangentlens.record.budget import Budget
 from tangentlens.record.clock import Clock
 from tangentlens.record.initial import packed, state_of, unpacked
@@ -39,7 +51,8 @@ class Recorder:
     Without `measures` the instruments that apply are used, without `schedule` fifty log-spaced steps. The last step
     shown is recorded too. A measure that fails is noted in the record with its step and training goes on, unless
     `strict`. `budget` bounds the share of the run time: an instrument too expensive for a step is left out of it, never
-    of the first and last. A run that was killed goes on where its record ends; a finished one only with `resume=True`.
+    of the first and last. A run that was killed goes on where its record ends; a finished one, or one with other
+    settings, only with `resume=True`.
     In a job of many processes the first one measures; with `ranks` all of them share the rows of its kernels and
     moments.
     Parameters, gradients, modes and random states stay as they are.
@@ -64,6 +77,8 @@ class Recorder:
         unsharded: nn.Module | None = None,
         ranks: bool = False,
     ) -> None:
+        check_model(model)
+        check_plan(schedule, budget)
         self.run, self.strict = str(run), strict
         self.schedule = schedule if schedule is not None else log_spaced()
         self.ranks, self._shared = Ranks(), ranks
@@ -80,6 +95,7 @@ class Recorder:
             budget = SHARE if budget is None else budget
         self.measures = tuple(measures)
         check_measures(self.measures, self.targets)
+        self._taken = names_of_training(self.measures)
         self.clock, self.budget = Clock(), Budget(budget)
         self._before: dict[str, float] = {}
         self._recorded: dict[str, float] = {}
@@ -87,6 +103,8 @@ class Recorder:
         self._closed = False
         self._scalars: Mapping[str, Any] = {}
         self._beginning: Beginning | None = None
+        self._began_at: int | None = None  # the first step of a run that is gone on with
+        self._untrained = True
         self._logbook: Logbook | None = None
         asked = {"title": title or Path(self.run).name, "settings": json.dumps(dict(settings or {}), default=str)}
         self.steps: set[int] = set(self.ranks.from_first(lambda: self._open(asked, seed, resume, mirrors)))
@@ -102,48 +120,70 @@ class Recorder:
         self, asked: dict[str, Any], seed: int | None, resume: bool | None, mirrors: Iterable[Mirror]
     ) -> list[int]:
         """Begin the run, or go on with it: the steps that are already in the record."""
+        check_classes(self.measures, self.targets, self._output_count)
         mine = model_attributes(self.model) | probe_attributes(self.probe.inputs, self.targets)
+        plan = {
+            "measures": json.dumps([measure.name for measure in self.measures]),
+            "schedule": str(self.schedule),
+            "budget": "" if self.budget.share is None else self.budget.share,
+            "planned_steps": json.dumps(list(self.schedule.planned)),
+        }
         self._logbook = logbook = Logbook(self.run, strict=self.strict, mirrors=mirrors)
         store = logbook.store
         if store.begun:
-            logbook.check(mine, resume)
+            logbook.check(mine, asked | {"seed": seed}, resume)
+            logbook.go_on(plan | {"settings": asked["settings"]})
+            self._began_at = int(store.attrs.get("first_step", 0))
             kept = store.initial()
             state = unpacked(*kept, device=next(self.model.parameters()).device) if kept is not None else None
         else:
-            plan = {
-                "state": "recording",
-                "measures": json.dumps([measure.name for measure in self.measures]),
-                "schedule": str(self.schedule),
-                "budget": "" if self.budget.share is None else self.budget.share,
-                "planned_steps": json.dumps(list(self.schedule.planned)),
-            }
             keep = any("initial" in measure.needs for measure in self.measures)
             state = state_of(self.model) if keep else None
-            store.begin(surroundings(seed) | mine | plan | asked, packed(state) if state is not None else None)
+            root = surroundings(seed) | mine | plan | asked | {"state": "recording"}
+            store.begin(root, packed(state) if state is not None else None)
         if state is not None:
             self._beginning = Beginning(state, self.model, self.probe, self.targets, self._outputs)
+            self._untrained = self._began_at is None or self._beginning.is_still(self.model)
         self._recorded = self._before = store.last_scalars()
         return list(store.steps)
+
+    def _output_count(self) -> int:
+        with observed(self.model) as model:
+            return Snapshot(0, model, self.probe.rows(0, 2), outputs=self._outputs).outputs.shape[1]
 
     def observe(self, step: int, **scalars: Any) -> bool:
         """Show the recorder one step of training, after its update; whether it was recorded."""
         if self._closed:
             raise ValueError(f"the recorder of {self.run} is closed; make a new one with resume=True to go on")
+        step = whole(step)
         if self._shown is not None and step < self._shown:
             raise ValueError(f"steps must increase, got {step} after {self._shown}; count them over the whole run")
-        check_single(scalars)
+        check_single(scalars, self._taken)
+        if self._shown is None:
+            self.ranks.from_first(lambda: self._refuse_another_start(step))
+        previous = self._shown if self._shown is not None else max(self.steps, default=-1)
         self._shown = step
         self._scalars = scalars
         # reading a scalar waits for the device, so it is done only when the schedule looks at values
         values = numbers(scalars) if self.schedule.needs_scalars else {}
-        due = self.schedule.due(Moment(step, values, self._before, self._recorded))
+        due = self.schedule.due(Moment(step, values, self._before, self._recorded, previous))
         if self.schedule.needs_scalars:
             self._before = values
             due = self.ranks.from_first(lambda: due)  # losses differ between ranks: the first one decides for all
         if not due or step in self.steps:
             return False
-        self._record(step, scalars)
+        self._record(step, scalars, last=previous < max(self.schedule.planned, default=-1) <= step)
         return True
+
+    def _refuse_another_start(self, step: int) -> None:
+        """A run that starts anew at its first step starts with the weights it kept, as they were handed over."""
+        if self._began_at is not None and step <= self._began_at and not self._untrained:
+            raise DifferentRun(
+                f"{self.run} began with other weights: expected those it kept from before training at step {step}, got "
+                "others; record into another folder, or go on from the checkpoint where its training stopped"
+            )
+        if self._began_at is None and self._logbook is not None:
+            self._logbook.go_on({"first_step": step})
 
     def _record(self, step: int, scalars: Mapping[str, Any], *, last: bool = False) -> None:
         start = perf_counter()
@@ -151,12 +191,12 @@ class Recorder:
         self.ranks.same(step, "step")
         values = numbers(scalars)
         first = not self.steps
-        forced = first or last or step == max(self.schedule.planned, default=None)
+        moment = Moment(step, values, self._recorded, self._recorded, max(self.steps, default=-1))
         self.steps.add(step)
         self._recorded = values
         self.model = self._present()
         made: list[Reckoning] = []  # stays on the first rank
-        self.ranks.led(lambda: made.append(self._measure(step, values, first, forced)), self._take_part)
+        self.ranks.led(lambda: made.append(self._measure(moment, first, first or last)), self._take_part)
         measured_at = perf_counter()
         for reckoning in made:
             overhead = overhead_rows(self.clock, training, measured_at - start, reckoning)
@@ -164,18 +204,18 @@ class Recorder:
             self._logbook.enter(step, values, reckoning, overhead, self.clock.share)
         self.clock.book(start, measured_at)
 
-    def _measure(self, step: int, values: Mapping[str, float], first: bool, forced: bool) -> Reckoning:
+    def _measure(self, moment: Moment, first: bool, forced: bool) -> Reckoning:
         reckoning = Reckoning()
         if self._logbook is None or self._logbook.broken:
             return reckoning
         try:
             with observed(self.model) as model:
-                snapshot = self._snapshot(step, model, values, first)
-                measured(self.measures, snapshot, reckoning, self.budget, forced=forced, strict=self.strict)
+                snapshot = self._snapshot(moment.step, model, moment.scalars, first)
+                measured(self.measures, snapshot, reckoning, self.budget, moment, forced=forced, strict=self.strict)
         except Exception as error:
             if self.strict:
                 raise
-            reckoning.failed(step, "", error)
+            reckoning.failed(moment.step, "", error)
         return reckoning
 
     def _take_part(self, asked: Asked) -> None:
@@ -192,6 +232,16 @@ class Recorder:
         if self._shared and self.ranks.size > 1 and self.model is self._live:  # sharded weights are on one rank alone
             snapshot.crew = lambda reading, chosen: self.ranks.ask(reading, chosen, model)
         return snapshot.shares_readings_of(same) if same is not None else snapshot
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more steps."""
+        return self._closed
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """Names that scalars given to `observe` cannot have, because the record uses them itself."""
+        return self._taken
 
     @property
     def shown(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -15,12 +16,17 @@ HORIZON = 10_000
 
 @dataclass(frozen=True)
 class Moment:
-    """What is known when a step is shown: its scalars, those of the step shown before, and those recorded last."""
+    """What is known when a step is shown: its scalars, those of the step shown before, and those recorded last.
+
+    `previous` is the step shown before, -1 at the start of a run: a loop that shows every hundredth step passes over
+    most planned ones, and the first step it shows after one stands in for it.
+    """
 
     step: int
     scalars: Mapping[str, float]
     before: Mapping[str, float]
     recorded: Mapping[str, float]
+    previous: int = -1
 
 
 @runtime_checkable  # the tests check types as they run
@@ -46,7 +52,8 @@ class Every:
     needs_scalars: bool = False
 
     def due(self, moment: Moment) -> bool:
-        return moment.step >= self.start and (moment.step - self.start) % self.period == 0
+        latest = moment.step - (moment.step - self.start) % self.period
+        return latest >= self.start and latest > moment.previous
 
     def __str__(self) -> str:
         return "every step" if self.period == 1 else f"every {self.period} steps from {self.start}"
@@ -54,14 +61,14 @@ class Every:
 
 @dataclass(frozen=True)
 class At:
-    """At the steps named, and no other."""
+    """At the steps named, in order, and no other."""
 
     planned: tuple[int, ...]
     name: str = ""
     needs_scalars: bool = False
 
     def due(self, moment: Moment) -> bool:
-        return moment.step in self.planned
+        return bisect_right(self.planned, moment.step) > bisect_right(self.planned, moment.previous)
 
     def __str__(self) -> str:
         return self.name or f"at {len(self.planned)} named steps"
@@ -76,10 +83,15 @@ class Geometric:
     needs_scalars: bool = False
 
     def due(self, moment: Moment) -> bool:
-        if moment.step < 2:
-            return moment.step >= 0
-        near = round(self.density * math.log10(moment.step))
-        return any(round(10 ** (power / self.density)) == moment.step for power in (near - 1, near, near + 1))
+        return self._latest(moment.step) > moment.previous
+
+    def _latest(self, step: int) -> int:
+        """The last of the steps meant that is not beyond this one."""
+        if step < 2:
+            return step
+        near = round(self.density * math.log10(step))
+        around = (round(10 ** (power / self.density)) for power in (near - 1, near, near + 1))
+        return max(point for point in (1, *around) if point <= step)
 
     def __str__(self) -> str:
         return f"log-spaced, {self.density:.3g} to a decade"
@@ -147,9 +159,9 @@ class Either:
 
 def every(period: int, start: int = 0) -> Schedule:
     """Record every so many steps."""
-    if period < 1:
-        raise ValueError(f"a period is at least 1 step, got {period}; every(1) records each step")
-    return Every(period, start)
+    if period != int(period) or period < 1 or start != int(start) or start < 0:
+        raise ValueError(f"a period is at least 1 whole step, got {period} from {start}; every(1) records each step")
+    return Every(int(period), int(start))
 
 
 def at(*steps: int) -> Schedule:
@@ -192,9 +204,13 @@ def when(scalar: str, *, above: float | None = None, below: float | None = None)
 
 def when_changed(scalar: str, share: float = 0.1) -> Schedule:
     """Record whenever a scalar has moved by this share of its value at the last recorded step."""
+    if not share > 0:
+        raise ValueError(f"a share is above 0, got {share}; when_changed({scalar!r}, 0.1) waits for a tenth")
     return Changed(scalar, share)
 
 
 def either(*schedules: Schedule) -> Schedule:
     """Record when any of the schedules is due."""
+    if not schedules or not all(isinstance(schedule, Schedule) for schedule in schedules):
+        raise ValueError(f"either() takes schedules, got {schedules}; as in either(every(100), at(1, 10))")
     return Either(schedules)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -57,14 +58,25 @@ def exists(run: str | Path) -> bool:
     return False
 
 
+def _make_folder(run: Path) -> None:
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"a run is written into a folder, got {run}, which cannot be made ({error.strerror or error}); "
+            "choose another place"
+        ) from error
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One recorded step: its variables, and attributes of the run and of groups that go with it."""
+    """One recorded step: its variables, attributes of the run and of groups that go with it, and what failed."""
 
     step: int
     rows: Mapping[str, Row]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     groups: Mapping[str, dict] = field(default_factory=dict)
+    failures: Sequence[dict[str, Any]] = ()
 
 
 class RunStore:
@@ -76,9 +88,11 @@ class RunStore:
             self.repository = icechunk.Repository.open(storage_at(run))
         else:
             if "://" not in self.run:
-                Path(run).mkdir(parents=True, exist_ok=True)
+                _make_folder(Path(run))
             self.repository = icechunk.Repository.create(storage_at(run))
         self._loop = asyncio.new_event_loop()
+        self.refused: deque[dict[str, Any]] = deque()
+        """Variables left out of the record because they contradict it; also among the failures."""
         self.load()
 
     def load(self) -> None:
@@ -89,6 +103,7 @@ class RunStore:
         self.labels: dict[str, Labels] = {}
         self.attrs: dict[str, Any] = {}
         self.steps: list[int] = []
+        self.failures: list[dict[str, Any]] = []
         try:
             root = zarr.open_group(session.store, mode="r")
         except FileNotFoundError:
@@ -103,6 +118,8 @@ class RunStore:
                 self.columns[path] = Column.on_disk(path, item)
         steps = next((path for path in self.columns if path.endswith("/step")), None)
         self.steps = [int(step) for step in values_of(array_at(root, steps))] if steps is not None else []
+        if "errors" in self.labels:
+            self.failures = json.loads(self.labels["errors"].attrs.get("log", "[]"))
 
     @property
     def begun(self) -> bool:
@@ -152,13 +169,17 @@ class RunStore:
         return training, sum(recording)
 
     def append(self, *entries: Entry) -> None:
-        """More steps, in one commit: all of it is seen or none."""
+        """More steps, in one commit: all of it is seen or none.
+
+        A variable that contradicts the record costs itself only: it is left out and noted among the failures.
+        """
         order = [*self.steps[-1:], *(entry.step for entry in entries)]
         for before, step in pairwise(order):
             if step <= before:
                 raise ValueError(f"steps must increase, got {step} after {before} in {self.run}")
         try:
             session = self._session()
+            entries = self._accepted(entries)
             earlier = self._make_room(session, entries)
             heads, chunks = self._pieces(entries)
             # chunks are only accepted inside the shape that the metadata gives
@@ -170,6 +191,41 @@ class RunStore:
             self.load()
             raise
         self.steps += steps
+
+    def _accepted(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+        """The entries without what contradicts the record or a step before; labels are learned on the way."""
+        kinds = {path: column.dims[1:] for path, column in self.columns.items()}
+        accepted = []
+        for entry in entries:
+            rows: dict[str, Row] = {}
+            self.failures += entry.failures
+            for path, row in entry.rows.items():
+                try:
+                    self._learn(path, row, kinds)
+                    rows[path] = row
+                except ValueError as error:
+                    failure = {"step": entry.step, "measure": path, "type": type(error).__name__, "message": str(error)}
+                    self.failures.append(failure)
+                    self.refused.append(failure)
+            accepted.append(replace(entry, rows=rows))
+        return tuple(accepted)
+
+    def _learn(self, path: str, row: Row, kinds: dict[str, tuple[str, ...]]) -> None:
+        """Take up the labels of a variable that fits the others, whose dimensions are `kinds`."""
+        group, _, name = path.rpartition("/")
+        labels = self.labels.get(group, Labels({}, {}, {}))
+        if name == "step" or name in {*labels.sizes, *labels.index, *labels.fixed}:
+            raise ValueError(f"{path} is the name of a coordinate of {group}; give the variable another name")
+        taken = [other for other in (*row.dims, *row.labels) if f"{group}/{other}" in kinds]
+        if taken:
+            raise ValueError(f"{path} lies along {taken[0]}, the name of a variable of {group}; rename that variable")
+        inside = any(other == path or other.startswith(f"{path}/") for other in self.labels)
+        if inside or any(parent in kinds for parent in _parents(group)):
+            raise ValueError(f"{path} would be a variable and a group at once; rename one of them")
+        if kinds.get(path, row.dims) != row.dims:
+            raise ValueError(f"{path} was recorded with {kinds[path]}, got {row.dims}; rename one of them")
+        labels.learn(row)
+        self.labels[group], kinds[path] = labels, row.dims
 
     def _pieces(self, entries: Sequence[Entry]) -> tuple[dict[str, bytes], dict[str, bytes]]:
         """What has to be written, by key: where steps share a chunk its last state holds them all."""
@@ -184,6 +240,8 @@ class RunStore:
                 head, chunk = column.put(index, np.asarray(entry.step) if path.endswith("/step") else values.get(path))
                 heads |= head
                 chunks |= chunk
+        if self.failures:
+            heads |= self._group_head("errors", {"log": json.dumps(self.failures)})
         return {"zarr.json": _group_json(self.attrs), **heads}, chunks
 
     def set_attributes(self, attrs: Mapping[str, Any], groups: Mapping[str, dict] | None = None) -> None:
@@ -214,8 +272,6 @@ class RunStore:
         new = {f"{_group_of(path)}/step" for path, _ in rows} - set(self.columns)
         self._write(session, {key: head for path in new for key, head in self._with_parents(_group_of(path)).items()})
         root = zarr.open_group(session.store, mode="r+")
-        for path, row in rows:
-            self.labels[_group_of(path)].learn(row)
         chunks: dict[str, bytes] = {}
         for path, column in self.columns.items():
             rest = self.labels[_group_of(path)].shape(column.dims[1:])
@@ -228,9 +284,7 @@ class RunStore:
                 chunks |= self.columns[path].put(index, np.asarray(step))[1]
         for path, row in rows:
             rest = self.labels[_group_of(path)].shape(row.dims)
-            column = self.columns.setdefault(path, Column.new(path, row.dims, rest, row.values.dtype, row.attrs))
-            if column.dims[1:] != row.dims:
-                raise ValueError(f"{path} was recorded with {column.dims[1:]}, got {row.dims}; rename one of them")
+            self.columns.setdefault(path, Column.new(path, row.dims, rest, row.values.dtype, row.attrs))
         for group, labels in self.labels.items():
             if labels.unsaved:
                 labels.save(root, group)
@@ -239,9 +293,7 @@ class RunStore:
 
     def _with_parents(self, group: str) -> dict[str, bytes]:
         """A group and the groups it lies in."""
-        parts = group.split("/")
-        paths = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
-        return {key: head for path in paths for key, head in self._group_head(path, {}).items()}
+        return {key: head for path in _parents(group) for key, head in self._group_head(path, {}).items()}
 
     def _group_head(self, path: str, extra: dict) -> dict[str, bytes]:
         labels = self.labels.setdefault(path, Labels({}, {}, {}))
@@ -260,6 +312,12 @@ class RunStore:
 
 def _group_json(attrs: Mapping[str, Any]) -> bytes:
     return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attrs}).encode()
+
+
+def _parents(group: str) -> list[str]:
+    """A group's path and those of the groups it lies in, the outermost first."""
+    parts = group.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
 
 
 def _group_of(path: str) -> str:

@@ -78,8 +78,16 @@ class Writer:
         finally:
             self._hurry = False
 
+    def run(self, act: Callable[[], None]) -> None:
+        """On the writing thread: writing needs an event loop, and the caller's thread may be inside one of its own."""
+        self._pool.submit(act).result()
+
     def close(self) -> None:
         try:
             self.flush()
         finally:
-            self._pool.shutdown(wait=True)
+            self.stop()
+
+    def stop(self) -> None:
+        """End the thread, whatever came of its work."""
+        self._pool.shutdown(wait=True)

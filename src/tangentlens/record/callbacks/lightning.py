@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 
+from tangentlens.record.callbacks.logged import logged
 from tangentlens.record.recorder import Recorder
 from tangentlens.record.schedule import log_spaced
 
@@ -33,20 +34,21 @@ class LightningRecorder(Callback):
         self.recorder: Recorder | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.recorder is None:
-            last = trainer.estimated_stepping_batches
-            known = 1 <= last < float("inf")
-            settings = {"schedule": log_spaced(last=int(last)) if known else None, **self.settings}
+        if self.recorder is None or self.recorder.closed:
+            last = _last_step(trainer, pl_module)
+            settings = {"schedule": log_spaced(last=last) if last else None, **self.settings}
+            if self.recorder is not None:  # a second fit goes on with the run of the first
+                settings["resume"] = True
             self.recorder = Recorder(self.run, self.model(pl_module), self.probe, **settings)
             self.recorder.observe(trainer.global_step)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         # with accumulated gradients several batches make one step, and only the last one moves the counter
         if self.recorder is not None and trainer.global_step != self.recorder.shown:
-            self.recorder.observe(trainer.global_step, **scalars(trainer.callback_metrics))
+            self.recorder.observe(trainer.global_step, **logged(trainer.callback_metrics, self.recorder.taken))
 
     def on_save_checkpoint(self, *_: Any) -> None:
-        if self.recorder is not None:
+        if self.recorder is not None and not self.recorder.closed:
             self.recorder.flush()
 
     def on_train_end(self, *_: Any) -> None:
@@ -58,8 +60,12 @@ class LightningRecorder(Callback):
             self.recorder.abandon()
 
 
-def scalars(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Logged numbers under names a record can hold: a slash would be a group."""
-    return {
-        name.replace("/", "_"): value for name, value in metrics.items() if getattr(value, "numel", lambda: 1)() == 1
-    }
+def _last_step(trainer: Trainer, module: LightningModule) -> int | None:
+    """The trainer's last `global_step` where its end is known; in manual optimisation each optimiser's step counts."""
+    last = trainer.estimated_stepping_batches
+    if not 1 <= last < float("inf"):
+        return None
+    if module.automatic_optimization:
+        return int(last)
+    every = int(last) * len(trainer.optimizers)
+    return min(every, trainer.max_steps) if trainer.max_steps > 0 else every

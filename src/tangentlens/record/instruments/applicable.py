@@ -27,8 +27,9 @@ def applicable(model: nn.Module, probe: Probe, targets: Tensor | None, outputs: 
     """Training always, forward features where there is a head, tangent kernel and ansatz where gradients are cheap."""
     count = _output_count(model, probe, outputs)
     measures = training(targets is not None)
-    if _head_units(model, probe, outputs) <= UNITS:
-        measures += forward(targets is not None and _are_targets_of(targets, count))
+    rows, units = _features_shape(model, probe, outputs)
+    if units <= UNITS:
+        measures += forward(targets is not None and _are_targets_of(targets, count, rows))
     trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     examples = min(EXAMPLES, probe.length, int(OPERATIONS / max(1, 6 * trainable * count)))
     if trainable and examples >= min(LEAST_EXAMPLES, probe.length):
@@ -42,17 +43,23 @@ def _output_count(model: nn.Module, probe: Probe, outputs: Outputs | None) -> in
         return selected_outputs(few.call(plain), outputs, few.length).shape[1]
 
 
-def _head_units(model: nn.Module, probe: Probe, outputs: Outputs | None) -> float:
-    """Width of the head's input; infinite when the outputs do not come from a linear map."""
+def _features_shape(model: nn.Module, probe: Probe, outputs: Outputs | None) -> tuple[float, float]:
+    """Rows an example (several where every place has outputs of its own) and width of the head's input.
+
+    The width is infinite when the outputs do not come from a linear map.
+    """
     try:
         with observed(model) as plain:
-            return features(plain, probe.rows(0, 2).inputs, outputs=outputs).values.shape[1]
+            few = probe.rows(0, 2)
+            values = features(plain, few.inputs, outputs=outputs).values
+            return len(values) / few.length, values.shape[1]
     except (ValueError, TypeError):
-        return float("inf")
+        return 1, float("inf")
 
 
-def _are_targets_of(targets: Tensor, outputs: int) -> bool:
-    return targets.numel() == len(targets) or targets[0].numel() == outputs
+def _are_targets_of(targets: Tensor, outputs: int, rows: float) -> bool:
+    each = targets.numel() // max(1, len(targets))
+    return each == outputs or (not targets.is_floating_point() and each == rows) or each == 1
 
 
 def _few_classes(targets: Tensor | None) -> bool:

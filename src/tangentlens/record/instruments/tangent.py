@@ -19,7 +19,7 @@ from tangentlens.record.measure import Measure
 from tangentlens.record.snapshot import Snapshot
 
 BLOCKS = 8
-"""Blocks of modes kept at a step; a spectrum with more cliffs shows its first ones."""
+"""Cliffs kept at a step, and the blocks of modes above them; of a spectrum with more cliffs the largest."""
 EXAMPLES, MODES = 256, 128
 Families = Mapping[str, Float[Tensor, "example feature"]]
 
@@ -76,13 +76,27 @@ class Tangent:
         return snapshot.reading(self._cliffs)
 
     def _cliffs(self, snapshot: Snapshot) -> Cliffs:
+        return cliffs(self._beside_the_first(snapshot), floor=self._floor(snapshot)).only_largest(BLOCKS)
+
+    def learned(self, snapshot: Snapshot) -> Float64[Tensor, "cliff"]:
+        """For each cliff kept, 1 where the initial network has none, 0 where it has."""
+        now, initial = (self._beside_the_first(each) for each in (snapshot, snapshot.beginning))
+        found = cliffs(now, initial, floor=self._floor(snapshot)).only_largest(BLOCKS)
+        assert found.learned is not None  # an initial spectrum was given
+        return found.learned.double()
+
+    def _beside_the_first(self, snapshot: Snapshot) -> Float64[Tensor, "mode"]:
         # read to a little beyond the modes kept: a cliff is judged by the slopes on both of its sides
         values = self.spectrum(snapshot)[0][: 2 * self.modes]
-        return cliffs(values, floor=len(self.kernel(snapshot)) * torch.finfo(torch.float32).eps * float(values[0]))
+        return values / values[0] if bool(values[0] > 0) else values
+
+    def _floor(self, snapshot: Snapshot) -> float:
+        """What rounding leaves of a float32 kernel's smallest modes, beside the first one."""
+        return len(self.kernel(snapshot)) * torch.finfo(torch.float32).eps
 
     def blocks(self, snapshot: Snapshot) -> list[tuple[int, int]]:
         """Stretches of modes between cliffs, without the unbounded last one."""
-        return blocks(self.cliffs(snapshot).positions, 2 * self.modes + 1)[:-1][:BLOCKS]
+        return blocks(self.cliffs(snapshot).positions, 2 * self.modes + 1)[:-1]
 
     def share(self, snapshot: Snapshot) -> Float64[Tensor, "mode family"]:
         return snapshot.reading(self._share)
@@ -114,7 +128,7 @@ def tangent(
         name: str, dims: tuple[str, ...], value: Callable[[Snapshot], Any], long_name: str, **attrs: Any
     ) -> Measure:
         coords = {"family": list(families) if families else ["labels"]} if "family" in dims else {}
-        needs = frozenset({"initial"}) if name.startswith("kernel") else frozenset()
+        needs = frozenset({"initial"}) if name.startswith(("kernel", "cliff_learned")) else frozenset()
         return Measure(f"tangent/{name}", dims, value, coords, {"long_name": long_name, "units": "", **attrs}, needs)
 
     unit, log = {"bounds": [0.0, 1.0]}, {"scale": "log"}
@@ -132,6 +146,7 @@ def tangent(
         variable("cliff_ratio", ("block",), lambda s: _padded(of.cliffs(s).sizes.exp()), "fall at the end of the block",
                  **log, null="cliff_null"),
         variable("cliff_null", ("block",), lambda s: _padded(of.cliffs(s).null_sizes.exp()), "smooth spectrum"),
+        variable("cliff_learned", ("block",), lambda s: _padded(of.learned(s)), "1: not in the initial network"),
     ]  # fmt: skip
     if not families and not labels:
         return measures

@@ -13,7 +13,7 @@ from tangentlens.errors import BadInput
 from tangentlens.kernels import entk
 from tangentlens.kernels.token_scores import Encode, Phrase, encoded_phrase
 from tangentlens.measures.bias import bias_ratio
-from tangentlens.measures.drift import drift
+from tangentlens.measures.drift import ALIGNMENT_LIMIT, CHANGE_LIMIT, Drift, drift
 from tangentlens.measures.negation import NegationGrid, negation_grid
 from tangentlens.record.instruments.tokens import word_scores
 from tangentlens.record.measure import Measure
@@ -22,11 +22,14 @@ from tangentlens.record.snapshot import Snapshot
 GROUPS = ("adj+", "not adj+", "adj-", "not adj-")
 
 
-def token_kernel(words: Sequence[str] | Sequence[int], encode: Encode | None = None) -> list[Measure]:
+def token_kernel(
+    words: Sequence[str] | Sequence[int], encode: Encode | None = None, *, theory: float | None = None
+) -> list[Measure]:
     """The push all words share, read from the kernel between different single words, and how far the probe's moved.
 
-    Words must differ: two inputs without a common word show the bias. Read `bias_ratio` only as far as `kernel_drift`
-    lets a constant kernel explain anything.
+    Words must differ: two inputs without a common word show the bias. `theory` is the ratio foreseen, such as
+    `mlp_coefficients(...).bias_ratio`, and is recorded beside. A constant kernel explains training while both
+    `kernel_drift` and `kernel_change` stay within the limits of `measures.drift`, which are kept as their attributes.
     """
     rows = [encoded_phrase(word, encode) for word in words]
     if len(rows) < 2 or len(set(words)) < len(rows):
@@ -42,14 +45,23 @@ def token_kernel(words: Sequence[str] | Sequence[int], encode: Encode | None = N
         return bias_ratio(kernel.double().cpu(), apart)
 
     ratio = {"long_name": "kernel between different words over its diagonal", "units": ""}
-    moved = {"long_name": "1 - cosine of the kernel with the initial one", "units": ""}
-    return [
+    turned = {"long_name": "1 - cosine of the kernel with the initial one", "units": "", "limit": 1 - ALIGNMENT_LIMIT}
+    changed = {"long_name": "change of the kernel over its initial size", "units": "", "limit": CHANGE_LIMIT}
+    needs = frozenset({"initial"})
+    measures = [
         Measure("tokens/bias_ratio", (), between_words, attrs=ratio),
-        Measure(
-            "tokens/kernel_drift", (), lambda s: 1 - drift(s.entk(), s.beginning.entk()).alignment,
-            attrs=moved, needs=frozenset({"initial"}),
-        ),
-    ]  # fmt: skip
+        Measure("tokens/kernel_drift", (), lambda s: 1 - _moved(s).alignment, attrs=turned, needs=needs),
+        Measure("tokens/kernel_change", (), lambda s: _moved(s).change, attrs=changed, needs=needs),
+    ]
+    if theory is None:
+        return measures
+    measures[0] = Measure("tokens/bias_ratio", (), between_words, attrs={**ratio, "theory": "bias_ratio_theory"})
+    foreseen = {"long_name": "the same at infinite width", "units": ""}
+    return [*measures, Measure("tokens/bias_ratio_theory", (), lambda s: theory, attrs=foreseen)]
+
+
+def _moved(snapshot: Snapshot) -> Drift:
+    return drift(snapshot.entk(), snapshot.beginning.entk())
 
 
 def kernel_prediction(predicted: Mapping[int, Float[Tensor, "token label"]]) -> list[Measure]:

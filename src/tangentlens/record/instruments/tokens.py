@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -11,49 +12,75 @@ from torch import Tensor
 
 from tangentlens.errors import BadInput
 from tangentlens.kernels.token_scores import Encode, Phrase, label_scores
-from tangentlens.measures.bias import asymmetry_index
-from tangentlens.measures.cooccurrence import Cooccurrence, polarity_lists
+from tangentlens.measures.bias import asymmetry_index, sign_accuracy
+from tangentlens.measures.cooccurrence import Cooccurrence, pmi, polarity_lists, shares
 from tangentlens.record.measure import Measure
 from tangentlens.record.snapshot import Snapshot
 
+Statistic = Literal["count", "rate", "pmi"]
+STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
+    "count": lambda counts: counts - counts.mean(1, keepdim=True),  # a word met everywhere decides nothing
+    "rate": shares,
+    "pmi": lambda counts: pmi(counts, smoothing=0.5),
+}
+
 
 def tokens(
-    words: Sequence[str],
-    encode: Encode,
+    words: Sequence[Phrase],
+    encode: Encode | None = None,
     *,
     labels: Sequence[str] | None = None,
     counts: Cooccurrence | None = None,
+    statistic: Statistic = "count",
+    minus_initial: bool = False,
     **polarity: float,
 ) -> list[Measure]:
     """Measures of the group `tokens`: the score each word gives each label, read through the model's own forward.
 
-    With `counts` (of the training corpus) also how scores follow co-occurrence and, for two labels, sign accuracy and
-    bias; `polarity` are the thresholds of `polarity_lists`. The one logit of a model of two classes is shared out
-    between its labels, minus half and plus half.
+    A word may be an n-gram, a string or a tuple of words; the record names it by its words in a row. `labels` are the
+    model's outputs in their order; labels that are numbers are numbers of outputs. `minus_initial` takes the scores
+    before training off. With `counts` (of the training corpus) also how scores follow co-occurrence and, for two
+    labels, sign accuracy (both sides weighing the same) and bias: `statistic` is what scores are ranked against,
+    counts less their mean over labels, which early training follows, or each word's rates, or PMI; `polarity` are the
+    thresholds of `polarity_lists`. The one logit of a model of two classes is shared out between its labels, minus half
+    and plus half.
     """
-    if not words:
-        raise BadInput("expected at least one word to score, got none")
-    if labels is not None and counts is not None and len(labels) != len(counts.labels):
-        raise BadInput(f"labels= names {list(labels)}, the corpus was counted by {list(counts.labels)}; name the same")
+    if isinstance(words, str) or not len(words):
+        raise BadInput(f"expected a list of at least one word to score, got {words!r}")
+    names = [_name(word) for word in words]
+    if len(set(names)) < len(names):
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        raise BadInput(f"each word once, got {twice[:5]} more than once; leave the second out")
+    columns = None if counts is None else _columns(labels, counts.labels)
     known = labels if labels is not None else None if counts is None else counts.labels
 
     def scores(snapshot: Snapshot) -> Float[Tensor, "token label"]:
-        return word_scores(snapshot, tuple(words), encode, known)
+        found = word_scores(snapshot, words, encode, known)
+        return found - word_scores(snapshot.beginning, words, encode, known) if minus_initial else found
 
-    coords: dict[str, Any] = {"token": list(words)}
+    coords: dict[str, Any] = {"token": names}
     if labels is not None:
         coords["label"] = list(labels)
+    needs = frozenset({"initial"}) if minus_initial else frozenset()
     if counts is None:
-        return [_label_scores(scores, coords)]
-    table = counts.of(list(words))
+        return _needing(needs, [_label_scores(scores, coords)])
+    table = counts.of(list(words))[:, columns]
+    if statistic not in STATISTICS:
+        raise BadInput(f"statistic is one of {', '.join(STATISTICS)}, got {statistic!r}")
+    company = STATISTICS[statistic](table)
     coords["cooccurrence"] = (("token", "label"), table.numpy())
     coords["count"] = (("token",), table.sum(1).numpy())
     measures = [
         Measure(
             "tokens/score_correlation",
             ("label",),
-            lambda s: _rank_correlations(scores(s), table),
-            attrs={"long_name": "rank correlation of scores with co-occurrence", "units": "", "bounds": [-1.0, 1.0]},
+            lambda s: _rank_correlations(scores(s), company),
+            attrs={
+                "long_name": f"rank correlation of scores with co-occurrence, by {statistic}",
+                "units": "",
+                "bounds": [-1.0, 1.0],
+                "statistic": statistic,
+            },
         )
     ]
     if table.shape[1] == 2:
@@ -62,14 +89,34 @@ def tokens(
         sides[lists.positive], sides[lists.negative] = 1.0, -1.0
         coords["polarity"] = (("token",), sides.numpy())
         measures += _of_two_labels(scores, lists.positive, lists.negative)
-    return [_label_scores(scores, coords), *measures]
+    return _needing(needs, [_label_scores(scores, coords), *measures])
+
+
+def _needing(needs: frozenset[str], measures: Sequence[Measure]) -> list[Measure]:
+    return [replace(measure, needs=measure.needs | needs) for measure in measures]
+
+
+def _name(word: Phrase) -> str:
+    """A word as the record calls it: itself, or the words of an n-gram in a row."""
+    plain = word.tolist() if isinstance(word, Tensor) else word
+    return " ".join(map(str, plain)) if isinstance(plain, list | tuple) else str(plain)
+
+
+def _columns(labels: Sequence[Any] | None, counted: Sequence[Any]) -> list[int]:
+    """The columns of the counts in the order of the model's outputs."""
+    numbered = all(isinstance(label, int) for label in counted) and sorted(counted) == list(range(len(counted)))
+    if labels is not None and sorted(map(str, labels)) == sorted(map(str, counted)):
+        return [list(map(str, counted)).index(str(label)) for label in labels]
+    if labels is not None and (len(labels) != len(counted) or not numbered):
+        raise BadInput(f"labels= names {list(labels)}, the corpus was counted by {list(counted)}; name the same")
+    return [list(counted).index(number) for number in range(len(counted))] if numbered else list(range(len(counted)))
 
 
 def word_scores(
-    snapshot: Snapshot, phrases: tuple[Phrase, ...], encode: Encode | None, labels: Sequence[Any] | None
+    snapshot: Snapshot, phrases: Sequence[Phrase], encode: Encode | None, labels: Sequence[Any] | None
 ) -> Float[Tensor, "phrase label"]:
     """Scores less their mean over labels, read once a step whoever asks; `labels` are checked against the outputs."""
-    found: Tensor = snapshot.reading(_scores, phrases, _Held(encode))
+    found: Tensor = snapshot.reading(_scores, _Phrases(phrases), _Held(encode))
     return found if labels is None else _one_per_label(found, labels)
 
 
@@ -84,16 +131,33 @@ def _of_two_labels(scores: Any, positive: Tensor, negative: Tensor) -> list[Meas
         return found[:, 1] - found[:, 0]
 
     def right(snapshot: Snapshot) -> Tensor:
-        return torch.cat([lean(snapshot, positive) > 0, lean(snapshot, negative) < 0]).double().mean()
+        return torch.stack(sign_accuracy(lean(snapshot, positive), lean(snapshot, negative))).mean()
 
-    sign = {"long_name": "polar words with the right sign", "bounds": [0.0, 1.0], "chance": "sign_accuracy_chance"}
+    sign = {"long_name": "polar words with the right sign, mean of both sides", "bounds": [0.0, 1.0],
+            "chance": "sign_accuracy_chance"}  # fmt: skip
     push = {"long_name": "push that all words share", "bounds": [-1.0, 1.0],
             "question": "Does every word lean to one label, whatever it means?"}  # fmt: skip
     return [
         Measure("tokens/sign_accuracy", (), right, attrs=sign),
-        Measure("tokens/sign_accuracy_chance", (), lambda s: 0.5, attrs={"long_name": "signs at random"}),
+        Measure(
+            "tokens/sign_accuracy_chance", (), lambda s: 0.5, attrs={"long_name": "one sign for all, or at random"}
+        ),
         Measure("tokens/asymmetry", (), lambda s: asymmetry_index(lean(s, positive), lean(s, negative)), attrs=push),
     ]
+
+
+class _Phrases:
+    """Phrases as part of a reading's key: by what they say, for a list or a tensor has no hash."""
+
+    def __init__(self, phrases: Sequence[Phrase]) -> None:
+        self.phrases = tuple(phrases)
+        self.key = tuple((type(phrase).__name__, _name(phrase)) for phrase in self.phrases)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Phrases) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
 class _Held:
@@ -109,8 +173,8 @@ class _Held:
         return id(self.encode)
 
 
-def _scores(snapshot: Snapshot, phrases: tuple[Phrase, ...], held: _Held) -> Tensor:
-    found = label_scores(snapshot.model, list(phrases), encode=held.encode, outputs=snapshot.select).detach().cpu()
+def _scores(snapshot: Snapshot, asked: _Phrases, held: _Held) -> Tensor:
+    found = label_scores(snapshot.model, asked.phrases, encode=held.encode, outputs=snapshot.select).detach().cpu()
     return found - found.mean(1, keepdim=True) if found.shape[1] > 1 else found
 
 
@@ -126,9 +190,9 @@ def _one_per_label(scores: Float[Tensor, "token output"], labels: Sequence[Any])
     return scores
 
 
-def _rank_correlations(scores: Float[Tensor, "token label"], counts: Float[Tensor, "token label"]) -> Tensor:
-    """Spearman's, per label; both less their means over labels, for a word met everywhere decides nothing."""
-    ranks = [_ranks(table.double()) for table in (scores, counts - counts.mean(1, keepdim=True))]
+def _rank_correlations(scores: Float[Tensor, "token label"], company: Float[Tensor, "token label"]) -> Tensor:
+    """Spearman's, per label."""
+    ranks = [_ranks(table.double()) for table in (scores, company)]
     left, right = (table - table.mean(0) for table in ranks)
     return (left * right).sum(0) / (left.norm(dim=0) * right.norm(dim=0))
 

@@ -66,9 +66,9 @@ def probe_loss(snapshot: Snapshot) -> Float[Tensor, ""]:
 
 
 def probe_accuracy(snapshot: Snapshot) -> float:
-    """Share of examples whose largest output is that of the target; NaN for targets that are no classes."""
+    """Share of examples whose largest output is that of the target; NaN without classes or finite outputs."""
     classes = _classes(snapshot)
-    if classes is None:
+    if classes is None or not bool(torch.isfinite(snapshot.outputs).all()):
         return math.nan
     return (snapshot.outputs.argmax(1) == classes).double().mean().item()
 
