@@ -266,8 +266,10 @@ def tokens(steps: np.ndarray, rich: bool, random: np.random.Generator, count: in
         "sign_accuracy": ("step", 0.5 + 0.49 * grown[:, 0], {"chance": "sign_accuracy_chance"}),
         "sign_accuracy_chance": ("step", np.full(len(steps), 0.52)),
         "asymmetry": ("step", 0.1 * np.sin(steps / 50)),
-        "bias_ratio": ("step", np.full(len(steps), 0.119)),
-        "kernel_drift": ("step", 0.6 * grown[:, 0] if rich else 0.02 * grown[:, 0]),
+        "bias_ratio": ("step", np.full(len(steps), 0.119), {"theory": "bias_ratio_theory"}),
+        "bias_ratio_theory": ("step", np.full(len(steps), 0.106)),
+        "kernel_drift": ("step", (0.6 if rich else 0.02) * grown[:, 0], {"limit": 0.1}),
+        "kernel_change": ("step", (30.0 if rich else 0.2) * grown[:, 0], {"limit": 0.5}),
         "predicted_scores": (("step", "token", "label"), labels * (0.7 if rich else 1.0)),
         "negation": (
             ("step", "group", "label"),

@@ -26,6 +26,13 @@ def test_a_curve_holds_the_recorded_values_at_their_steps() -> None:
     assert list(trace.x) == [0, 5, 9] and list(trace.y) == [3.0, 2.0, 1.0] and figure.layout.yaxis.title.text == "loss"
 
 
+def test_a_line_through_few_steps_lies_on_the_axis_of_all_recorded_ones() -> None:
+    few, recorded = {"a": line([1.0, 2.0], [0, 1000])}, [0, 1, 2, 4, 8, 16, 1000]
+    alone, among = curves(few, y="a"), curves(few, y="a", steps=recorded)
+    assert (alone.layout.xaxis.type, among.layout.xaxis.type) == (None, "log")
+    assert list(among.data[0].customdata) == [0, 1000] and list(among.data[0].x) == [0.5, 1000]
+
+
 def test_a_missing_value_breaks_the_line_and_is_not_bridged() -> None:
     (trace,) = curves({"a": line([1.0, float("nan"), 3.0], [0, 1, 2])}, y="a").data
     assert np.isnan(trace.y[1]) and trace.connectgaps is False
@@ -88,6 +95,17 @@ def test_the_spectrum_section_marks_the_recorded_cliffs() -> None:
     assert panel.finding == "Cliffs after modes 1, 57, 113 at step 500; at step 0 after 1, 57."
 
 
+def test_the_spectrum_section_says_which_cliffs_were_learned_and_since_when() -> None:
+    tree = record()
+    ends = tree["tangent"]["block_last"].values
+    learned = np.where(np.isnan(ends), np.nan, ends == 1 + 2 * BLOCK)
+    data = tree["tangent"].to_dataset().assign(cliff_learned=(("step", "block"), learned))
+    panel = tangent.section({"run": xr.DataTree.from_dict({"/tangent": data})}).panels[0]
+    second = STEPS[np.flatnonzero(np.isfinite(ends[:, 2]))[1]]
+    assert panel.finding.endswith(f"One that the initial network lacks has held since step {second}.")
+    assert [row[-1] for row in panel.table.rows] == ["there", "there", "no cliff there"]
+
+
 def test_a_family_is_followed_in_the_window_of_modes_that_carries_it_at_the_end() -> None:
     tree = record()
     panel = next(panel for panel in tangent.section({"run": tree}).panels if panel.name == "windows")
@@ -99,7 +117,7 @@ def test_a_family_is_followed_in_the_window_of_modes_that_carries_it_at_the_end(
 
 def test_the_ansatz_is_drawn_beside_its_null_in_every_layer() -> None:
     panel = ansatz.section({"run": record()}).panels[0]
-    assert list(panel.figures) == ["net.0", "net.2", "head"]
+    assert list(panel.figures) == ["layer net.0", "layer net.2", "layer head"]
     for figure in panel.figures.values():
         names = [trace.name for trace in figure.data]
         assert {"the weights (UC)", "their change (C)", "UC by chance", "C by chance"} <= set(names)

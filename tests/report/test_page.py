@@ -13,9 +13,10 @@ import pytest
 import xarray as xr
 
 from tangentlens.report import write_report
+from tangentlens.report.facts import facts
 from tangentlens.report.opening import open_runs
 from tangentlens.report.page import STATIC_POLICY, html, page_parts
-from tangentlens.report.sections import sections_of, training
+from tangentlens.report.sections import forward, sections_of, tangent, training
 from tests.report.records import STEPS, record
 
 INSTRUMENTS = ("training", "tangent", "forward", "ansatz", "tokens", "overhead")
@@ -207,3 +208,69 @@ def test_a_long_dense_record_stays_a_page_that_can_be_mailed(tmp_path: Path) -> 
 def test_the_record_is_not_changed_by_being_shown(whole: xr.DataTree, page: str) -> None:
     assert page
     assert whole.identical(record())
+
+
+def without_cliffs(tree: xr.DataTree, steps: int) -> xr.DataTree:
+    """A copy whose spectrum has no cliff at its first or last steps (a negative number)."""
+    copy = tree.copy(deep=True)
+    data = copy["tangent"].to_dataset()
+    here = np.arange(data.sizes["step"])
+    there = xr.DataArray(here >= steps if steps >= 0 else here < len(here) + steps, dims="step")
+    blocks = [name for name, values in data.data_vars.items() if "block" in values.dims]
+    copy["tangent"] = data.assign({name: data[name].where(there) for name in blocks})
+    return copy
+
+
+def test_a_spectrum_without_cliffs_is_said_to_have_none(whole: xr.DataTree) -> None:
+    def finding(tree: xr.DataTree) -> str:
+        return next(panel for panel in tangent.section({"run": tree}).panels if panel.name == "spectrum").finding
+
+    assert finding(without_cliffs(whole, 1)) == "Cliffs after modes 1, 57, 113 at step 500; at step 0 no cliff."
+    assert finding(without_cliffs(whole, -1)) == "No cliff at step 500; at step 0 after modes 1, 57."
+    assert finding(without_cliffs(whole, len(STEPS))) == "No cliff at step 500; at step 0 none either."
+
+
+def test_families_that_were_named_are_not_said_to_be_unnamed(whole: xr.DataTree) -> None:
+    (said,) = tangent.section({"run": without_cliffs(whole, len(STEPS))}).absent
+    assert said.startswith("Families were named (a, b, a+b and a−b), but the spectrum has no cliff")
+    assert tangent.section({"run": whole}).absent == ()
+
+
+def test_a_line_through_few_of_the_steps_says_so(whole: xr.DataTree) -> None:
+    copy = whole.copy(deep=True)
+    copy["forward"] = copy["forward"].to_dataset().where(xr.DataArray(np.isin(STEPS, [0, 500]), dims="step"))
+    notes = {panel.name: panel.notes for panel in forward.section({"run": copy}).panels}
+    assert "Measured at 2 of 18 recorded steps; at the others" in " ".join(notes["richness"])
+    assert not any(
+        "recorded steps" in note for panel in training.section({"run": whole}).panels for note in panel.notes
+    )
+
+
+def test_a_table_is_not_shortened_by_a_few_rows() -> None:
+    ten = record(steps=np.arange(10))
+    (panel,) = [panel for panel in training.section({"run": ten}).panels if panel.name == "travel"]
+    assert len(panel.table.rows) == 10 and not panel.table.note
+
+
+def test_times_and_costs_do_not_stand_out_as_differences(pair: list[xr.DataTree]) -> None:
+    other = pair[0].copy(deep=True)
+    other.attrs |= {"updated": "2025-02-01T10:00:00+00:00", "overhead": 0.5, "device": "cuda"}
+    rows = re.findall(r"<tr( class=\"differs\")?><th scope='row'>(\w+)", page_parts(open_runs([pair[0], other])).words)
+    assert [name for mark, name in rows if mark] == ["device"]
+
+
+def test_the_facts_say_how_gradients_were_reached_in_words(whole: xr.DataTree) -> None:
+    copy = whole.copy(deep=True)
+    copy.attrs["rungs"] = json.dumps({"a": "rule", "b": "rule", "c": "loop"})
+    said = facts(copy)["gradients"]
+    assert said == "2 parameters by their layers' own formula, 1 parameters by one gradient after the other"
+
+
+def test_runs_are_compared_whatever_they_called_their_numbers(pair: list[xr.DataTree]) -> None:
+    other = pair[1].copy(deep=True)
+    data = other["training"].to_dataset()
+    other["training"] = data.rename({"test_accuracy": "val_acc", "train_accuracy": "acc", "loss": "train_loss"})
+    parts = page_parts(open_runs([pair[0], other]))
+    assert {f"comparison-training-{name}-0" for name in ("test_accuracy", "train_accuracy", "loss")} <= set(
+        parts.figures
+    )

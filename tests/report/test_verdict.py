@@ -9,8 +9,10 @@ import pytest
 import xarray as xr
 
 from tangentlens.report import verdict
+from tangentlens.report.sections import tokens
+from tangentlens.report.sections.ansatz_matrices import alignment_panel
 from tangentlens.report.verdict import Evidence
-from tests.report.records import record
+from tests.report.records import STEPS, record
 
 
 def changed(tree: xr.DataTree, path: str, values: object) -> xr.DataTree:
@@ -18,7 +20,7 @@ def changed(tree: xr.DataTree, path: str, values: object) -> xr.DataTree:
     group, name = path.split("/")
     copy = tree.copy(deep=True)
     data = copy[group].to_dataset()
-    data[name] = data[name] * 0 + values
+    data[name] = (data[name] * 0 + values).assign_attrs(data[name].attrs)
     copy[group] = data
     return copy
 
@@ -143,9 +145,70 @@ def test_an_alignment_above_its_band_but_hardly_above_its_null_is_not_called_one
     assert part(tree, "Weights").words == "no layer's weights align clearly beyond chance"
 
 
+def test_without_a_sampled_band_nothing_is_said_about_alignment() -> None:
+    tree = record()
+    for end in ("low", "high"):
+        tree = changed(tree, f"ansatz/centred_null_{end}", np.nan)
+    tree = changed(changed(tree, "ansatz/centred", 0.998), "ansatz/centred_null", 0.978)  # the analytic null
+    found = part(tree, "Weights")
+    assert found.words == "" and not found.holds and "analytic" in found.rests_on
+    assert "align" not in verdict(tree).sentence
+
+
+def test_layers_without_a_band_are_not_judged_beside_those_that_have_one() -> None:
+    tree = record()
+    value, null, high = (tree["ansatz"][f"centred{end}"].values.copy() for end in ("", "_null", "_null_high"))
+    value[-1], null[-1] = 0.51, 0.5  # at chance, all but the last layer, which has no band
+    value[-1, -1], null[-1, -1], high[:, -1] = 0.99, 0.5, np.nan
+    for end, values in {"": value, "_null": null, "_null_high": high}.items():
+        tree = changed(tree, f"ansatz/centred{end}", values)
+    tree = changed(tree, "ansatz/centred_adjusted", (value - null) / (1 - null))
+    found = part(tree, "Weights")
+    assert found.words == "no layer's weights align clearly beyond chance" and "1 layers have no sampled" in found.rule
+
+
+def test_of_many_layers_at_chance_one_is_seldom_called_aligned() -> None:
+    random, called, trials, layers = np.random.default_rng(0), 0, 60, 20
+    names = {"null": "centred_null", "null_low": "centred_null_low", "null_high": "centred_null_high"}
+    for _ in range(trials):
+        draws = random.normal(0.4, 0.15, (layers, 40))  # a layer's value, and 39 in random bases
+        value, others = draws[:, 0], np.sort(draws[:, 1:], axis=1)
+        null = others.mean(1)
+        levels = {"": value, "_null": null, "_null_low": others[:, 1], "_null_high": others[:, -2]}
+        levels["_adjusted"] = (value - null) / (1 - null)
+        data = {f"centred{end}": (("step", "layer"), level[None]) for end, level in levels.items()}
+        data["centred"] = (*data["centred"], names)
+        coords = {"step": [9], "layer": [f"net.{layer}" for layer in range(layers)]}
+        called += part(xr.DataTree.from_dict({"/ansatz": xr.Dataset(data, coords=coords)}), "Weights").holds
+    assert called <= 0.05 * trials + 3 * (0.05 * trials) ** 0.5
+
+
+def test_chance_of_an_overlap_is_the_recorded_one_not_that_of_the_picture() -> None:
+    tree = record()
+    data = tree["ansatz/layers/net.0"].to_dataset()  # 24 of the layer's 256 units are drawn
+    data["alignment"].attrs["chance"] = "alignment_chance"
+    data["alignment_chance"] = ("step", np.full(len(STEPS), 1 / 256))
+    tree["ansatz/layers/net.0"] = data
+    panel = alignment_panel({"run": tree})
+    assert panel is not None
+    assert panel.table is not None
+    drawn, unknown = panel.table.rows
+    assert drawn[-1] == 1 / 256 and np.isnan(unknown[-1])  # nothing is made up where the record does not say
+
+
 def test_a_drifting_kernel_rules_the_theory_out() -> None:
-    assert "does not apply" in part(record(), "Tokens").rests_on
-    assert "the kernel kept its direction" in part(record(rich=False), "Tokens").rests_on
+    assert "theory does not apply here: kernel change" in part(record(), "Tokens").rests_on
+    assert "training is close to lazy" in part(record(rich=False), "Tokens").rests_on
+
+
+def test_a_kernel_that_grew_a_hundredfold_without_turning_is_outside_of_the_theory() -> None:
+    grown = changed(record(rich=False), "tokens/kernel_change", 99.0)
+    assert "theory does not apply here" in part(grown, "Tokens").rests_on
+    panel = next(panel for panel in tokens.section({"run": grown}).panels if panel.name == "predicted")
+    assert panel.finding.startswith("Theory does not apply here")
+    assert panel.table.columns == ("label", "correlation", "relative error")
+    correlation, error = panel.table.rows[0][1:]
+    assert abs(correlation - 1) < 1e-6 and error < 1e-6
 
 
 def test_failed_measures_and_unfinished_runs_are_said() -> None:
@@ -188,3 +251,60 @@ def test_one_recorded_state_says_nothing_about_training() -> None:
     carried = part(record(steps=np.array([500])), "Features").words
     assert carried.startswith("the tangent kernel carries features of") and "before training" not in carried
     assert part(record(steps=np.array([500])), "Learning").words == "right on 100 % of the test set"
+
+
+def measured_at(tree: xr.DataTree, group: str, steps: list[int]) -> xr.DataTree:
+    """A copy of a record in which a group was measured at some of the steps only."""
+    copy = tree.copy(deep=True)
+    copy[group] = copy[group].to_dataset().where(xr.DataArray(np.isin(STEPS, steps), dims="step"))
+    return copy
+
+
+def only(tree: xr.DataTree, *groups: str) -> xr.DataTree:
+    return xr.DataTree.from_dict({f"/{name}": tree[name].to_dataset() for name in groups})
+
+
+def test_one_measurement_of_the_features_is_no_sign_of_what_training_did() -> None:
+    once = only(measured_at(record(rich=False), "forward", [0]), "forward", "training")
+    assert "Dynamics" not in {evidence.about for evidence in verdict(once).evidence}
+    twice = only(measured_at(record(rich=False), "forward", [0, 500]), "forward", "training")
+    assert part(twice, "Dynamics").words == "lazy"
+
+
+def test_a_part_that_was_last_measured_before_the_last_step_says_when() -> None:
+    early = only(measured_at(record(rich=False), "forward", [0, 30]), "forward", "training")
+    said = part(early, "Dynamics")
+    assert said.words == "lazy (as of step 30)" and said.rests_on.startswith("at step 30 D_LR")
+    assert "last measured at step 30, while the record goes to step 500" in said.rests_on
+    assert "as of" not in verdict(record()).sentence
+
+
+@pytest.mark.parametrize("names", [["loss"], ["parameter_norm", "probe_loss"], ["train_loss"]])
+def test_losses_and_weights_that_are_not_finite_any_more_are_a_diverged_run(names: list[str]) -> None:
+    tree = record()
+    tree.attrs["not_finite"] = json.dumps(names)
+    said = verdict(tree)
+    assert said.sentence.startswith("Diverged; ") and "not finite at step 500" in said.evidence[0].rests_on
+    # nan for targets that are no classes, and for a test that was not made at this step
+    tree.attrs["not_finite"] = json.dumps(["probe_accuracy", "test_loss"])
+    assert not verdict(tree).sentence.startswith("Diverged")
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("train_acc", "val_acc"), ("acc", "val_acc"), ("accuracy", "eval_accuracy"), ("train_acc_epoch", "valid_acc")],
+)
+@pytest.mark.parametrize("scale", [1, 100])
+def test_accuracies_are_found_by_their_usual_names_and_as_per_cent(train: str, test: str, scale: int) -> None:
+    tree = record()
+    data = tree["training"].to_dataset()
+    others = {name: data[f"{kind}_accuracy"] * scale for name, kind in ((train, "train"), (test, "test"))}
+    tree["training"] = data.drop_vars(["train_accuracy", "test_accuracy"]).assign(others)
+    said = part(tree, "Learning")
+    assert said.words == part(record(), "Learning").words and f"{test.replace('_', ' ')} 100 %" in said.rests_on
+
+
+def test_an_accuracy_that_any_constant_answer_reaches_is_said_to_be_no_better() -> None:
+    blind = only(changed(record(), "training/probe_accuracy", 1 / 29), "training")
+    blind["training"] = blind["training"].to_dataset().drop_vars(["train_accuracy", "test_accuracy"])
+    assert part(blind, "Learning").words == "right on 3.4 % of the probe, no better than its largest class, 3.4 %"

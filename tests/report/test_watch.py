@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tangentlens.report import opening
 from tangentlens.report.progress import progress, progress_text
 from tangentlens.report.watch import LivePage, watch, watch_text
 from tests.report.records import record
@@ -173,6 +174,14 @@ def test_the_terminal_shows_progress_and_ends_with_the_verdict(tmp_path: Path) -
     watch_text(repository(tmp_path / "run", record(steps=STEPS)), say=said.append)
     lines = "\n".join(said).splitlines()
     assert "finished" in lines[0] and "step 120 of 120" in lines[0] and any("Features" in line for line in lines)
+
+
+def test_a_run_in_a_bucket_keeps_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(opening, "_open_icechunk", lambda place: asked.append(place) or (record(steps=STEPS), "v1"))
+    with LivePage("s3://bucket/runs/mine") as server:
+        assert json.loads(server.data(""))["version"] == "v1"
+    assert asked == ["s3://bucket/runs/mine"]
 
 
 def test_a_port_that_is_taken_or_is_none_is_refused(live: LivePage) -> None:

@@ -95,6 +95,27 @@ def cliffs(tree: xr.DataTree) -> dict[int, tuple[int, ...]]:
     return dict(sorted(found.items()))
 
 
+def learned_cliffs(tree: xr.DataTree) -> dict[int, tuple[int, ...]]:
+    """Those of the cliffs that the initial network does not have, at each step where that was recorded."""
+    learned, ends = variable(tree, "tangent/cliff_learned"), variable(tree, "tangent/block_last")
+    if learned is None or ends is None:
+        return {}
+    counts = ends.reindex(step=learned["step"])
+    return {
+        step: tuple(int(end) for end, made in zip(row, marks, strict=True) if made == 1)
+        for step, row, marks in zip(steps_of(learned), np.asarray(counts), np.asarray(learned), strict=True)
+    }
+
+
+def first_learned_cliff(tree: xr.DataTree) -> int | None:
+    """The first recorded step at which a learned cliff is there for the second record in a row; None if there is none.
+
+    Each step is judged by itself and the initial network, so no later step enters.
+    """
+    steps = list(learned := learned_cliffs(tree))
+    return next((step for before, step in zip(steps, steps[1:]) if learned[before] and learned[step]), None)
+
+
 def block_span(tree: xr.DataTree, block: int) -> tuple[int, int] | None:
     """First and one-past-last mode of a block at the last step that has blocks, counted from zero."""
     first, ends = variable(tree, "tangent/block_first"), variable(tree, "tangent/block_last")

@@ -13,8 +13,7 @@ from typing import Literal
 import xarray as xr
 
 from tangentlens.report.blocks import carried_families
-from tangentlens.report.facts import recorded_steps
-from tangentlens.report.labelled import last, reference, variable
+from tangentlens.report.labelled import last, recorded_steps, reference, steps_of, variable
 from tangentlens.report.sections.regime import regime_name
 from tangentlens.report.words import is_number, listed, number
 
@@ -31,6 +30,8 @@ class Sign:
     says: Literal["rich", "lazy", ""]
     numbers: str
     rule: str = ""
+    step: int | None = None
+    """The last step at which it was measured."""
 
 
 def signs_of_richness(tree: xr.DataTree) -> list[Sign]:
@@ -50,10 +51,17 @@ def rich_or_lazy(signs: list[Sign]) -> str:
     return "neither clearly rich nor clearly lazy" if any(sign.rule for sign in signs) else ""
 
 
+def decided_at(signs: list[Sign]) -> int | None:
+    """The step up to which the word holds: the earliest of the last measurements it rests on."""
+    deciding = [sign for sign in signs if sign.says] or [sign for sign in signs if sign.rule]
+    return min((sign.step for sign in deciding if sign.step is not None), default=None)
+
+
 def _feature_map(tree: xr.DataTree) -> Sign | None:
-    value, start = last(variable(tree, "forward/richness")), last(reference(tree, "forward/richness", "initial"))
-    if not (is_number(value) and is_number(start) and start > 0):
-        return None
+    measured = variable(tree, "forward/richness")
+    value, start = last(measured), last(reference(tree, "forward/richness", "initial"))
+    if measured is None or measured.sizes["step"] < 2 or not (is_number(value) and is_number(start) and start > 0):
+        return None  # one measurement is a state, and no sign of what training did to it
     isotropic = last(reference(tree, "forward/richness", "null"))
     beside = f", isotropic features {number(isotropic)}" if is_number(isotropic) else ""
     kept = last(variable(tree, "forward/initial_alignment"))
@@ -68,6 +76,7 @@ def _feature_map(tree: xr.DataTree) -> Sign | None:
         f"D_LR {number(value)} against {number(start)} before training{beside} (0 is rich, 1 lazy){moved}",
         f"D_LR is rich up to {RICH:g} of its level before training, and lazy above {LAZY:g} of it where the features "
         f"stayed (alignment with the initial ones at least {KEPT:g}, if it was recorded)",
+        steps_of(measured)[-1],
     )
 
 
@@ -79,7 +88,7 @@ def _kernel(tree: xr.DataTree) -> Sign | None:
     numbers = f"the tangent kernel turned by {number(turned)}"
     rule = f"a kernel that turned by {TURNED:g} is rich"
     if not is_number(growth):
-        return Sign("the tangent kernel", "rich" if turned >= TURNED else "", numbers, rule)
+        return Sign("the tangent kernel", "rich" if turned >= TURNED else "", numbers, rule, steps_of(drift)[-1])
     change = math.sqrt(max(0.0, growth**2 - 2 * growth * (1 - turned) + 1))
     says: Literal["rich", "lazy", ""] = "rich" if turned >= TURNED else "lazy" if change < STILL else ""
     return Sign(
@@ -87,22 +96,27 @@ def _kernel(tree: xr.DataTree) -> Sign | None:
         says,
         f"{numbers} and grew to {number(growth)} times its size (relative change {number(change)})",
         f"{rule}, one whose relative change stays below {STILL:g} is lazy, and size alone decides nothing",
+        steps_of(drift)[-1],
     )
 
 
 def _features(tree: xr.DataTree) -> Sign | None:
     """Features the kernel spans now and did not span at the start are feature learning in its own words."""
-    learned = [one.family for one in carried_families(tree) if one.learned]
-    if not learned:
+    found = [one for one in carried_families(tree) if one.learned]
+    if not found:
         return None
+    learned = [one.family for one in found]
     return Sign(
         "new tangent features",
         "rich",
         f"the tangent kernel's modes came to span {listed(learned)} during training",
         "new features in the kernel's modes are rich",
+        steps_of(found[0].excess)[-1],
     )
 
 
 def _regime(tree: xr.DataTree) -> Sign | None:
-    regime = regime_name(tree)
-    return Sign("the regime", "", f"regime by its recorded thresholds: {regime}") if regime else None
+    regime, codes = regime_name(tree), variable(tree, "forward/regime")
+    if not regime or codes is None or codes.sizes["step"] < 2:
+        return None
+    return Sign("the regime", "", f"regime by its recorded thresholds: {regime}", step=steps_of(codes)[-1])

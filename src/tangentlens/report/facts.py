@@ -7,9 +7,17 @@ from typing import Any
 
 import xarray as xr
 
-from tangentlens.report.labelled import attribute, steps_of
+from tangentlens.report.labelled import attribute, recorded_steps
 from tangentlens.report.sections.recording import overhead_share
 from tangentlens.report.words import is_number, number, percent
+
+RUNGS = {
+    "rule": "their layers' own formula",
+    "vmap": "per-example gradients",
+    "loop": "one gradient after the other",
+    "unused": "nothing, as no output depends on them",
+}
+"""How a parameter's gradients were reached, in words."""
 
 
 def facts(tree: xr.DataTree) -> dict[str, str]:
@@ -27,7 +35,7 @@ def facts(tree: xr.DataTree) -> dict[str, str]:
         "device": attribute(tree, "device"),
         "dtype": attribute(tree, "dtype"),
         "features read": _features(tree),
-        "rungs": _rungs(tree),
+        "gradients": _rungs(tree),
         "recorded": _when(tree),
         "state": attribute(tree, "state"),
         "overhead": f"{percent(share)} of the run time" if is_number(share) else "",
@@ -42,14 +50,6 @@ def rung_table(tree: xr.DataTree) -> list[tuple[str, str]]:
     """Each parameter and the rung of the engine's ladder that served it."""
     rungs = attribute(tree, "rungs", {})
     return [(str(name), str(rung)) for name, rung in rungs.items()] if isinstance(rungs, dict) else []
-
-
-def recorded_steps(tree: xr.DataTree) -> list[int]:
-    """The steps of the record: every group has the same."""
-    for group in tree.children.values():
-        if "step" in group.coords and group.coords["step"].ndim == 1:
-            return steps_of(group.coords["step"])
-    return []
 
 
 def _model(tree: xr.DataTree) -> str:
@@ -79,7 +79,7 @@ def _steps(tree: xr.DataTree, steps: list[int]) -> str:
 
 def _rungs(tree: xr.DataTree) -> str:
     counted = Counter(rung for _, rung in rung_table(tree))
-    return ", ".join(f"{rung}: {count} parameters" for rung, count in counted.most_common())
+    return ", ".join(f"{count:,} parameters by {RUNGS.get(rung, rung)}" for rung, count in counted.most_common())
 
 
 def _when(tree: xr.DataTree) -> str:

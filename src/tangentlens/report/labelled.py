@@ -69,6 +69,14 @@ def steps_of(values: xr.DataArray) -> list[int]:
     return [int(step) for step in (values["step"].values if "step" in values.coords else range(values.sizes["step"]))]
 
 
+def recorded_steps(tree: xr.DataTree) -> list[int]:
+    """The steps of the record: every group has the same."""
+    for group in tree.children.values():
+        if "step" in group.coords and group.coords["step"].ndim == 1:
+            return steps_of(group.coords["step"])
+    return []
+
+
 def first_step(values: xr.DataArray | None, threshold: float) -> int | None:
     """The first step at which a series reaches the threshold and stays there to the end; None if it does not.
 

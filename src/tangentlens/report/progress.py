@@ -10,8 +10,7 @@ from typing import Any
 
 import xarray as xr
 
-from tangentlens.report.facts import recorded_steps
-from tangentlens.report.labelled import attribute, errors
+from tangentlens.report.labelled import attribute, errors, recorded_steps
 from tangentlens.report.sections.recording import overhead_share
 from tangentlens.report.words import is_number, number, percent, seconds_in_words
 

@@ -8,20 +8,32 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import xarray as xr
 
 from tangentlens.report.blocks import CARRIED, Carried, carried_families
-from tangentlens.report.dynamics import STILL, rich_or_lazy, signs_of_richness
-from tangentlens.report.facts import recorded_steps
-from tangentlens.report.labelled import errors, first_step, last, reference, steps_of, variable
+from tangentlens.report.dynamics import Sign, decided_at, rich_or_lazy, signs_of_richness
+from tangentlens.report.labelled import (
+    attribute,
+    errors,
+    first_step,
+    last,
+    recorded_steps,
+    reference,
+    steps_of,
+    variable,
+)
+from tangentlens.report.scalars import accuracy, held_out, is_held_out, kind, shown, trained_on
 from tangentlens.report.sections.ansatz import correlation_rows
+from tangentlens.report.sections.tokens_theory import applies
 from tangentlens.report.words import is_number, listed, number, percent
 
 LEARNED = 0.95  # accuracy from which a set counts as fitted or generalised to
 ALIGNED = 0.25  # share of the way from the null to full agreement from which weights count as aligned
+BEYOND = 0.05  # how often a layer at chance lies above the recorded band, and how often any of them may
 DELAY = 2.0  # test accuracy this many times later than train accuracy is grokking
 
 
@@ -34,6 +46,8 @@ class Evidence:
     rests_on: str
     rule: str = ""
     holds: bool = True
+    measured: int | None = None
+    """The last step it rests on; where the record goes on beyond, words and evidence say so."""
 
     def __str__(self) -> str:
         return f"{self.rests_on} [{self.rule}]" if self.rule else self.rests_on
@@ -53,33 +67,66 @@ class Verdict:
 
 def verdict(tree: xr.DataTree) -> Verdict:
     """What a record says its network learned, when and where."""
-    readers: tuple[Callable[[xr.DataTree], Evidence | None], ...] = (_dynamics, _learning, _features, _weights, _tokens)
-    evidence = tuple(part for reader in readers if (part := reader(tree)))
+    readers: tuple[Callable[[xr.DataTree], Evidence | None], ...] = (
+        _diverged, _dynamics, _learning, _features, _weights, _tokens,
+    )  # fmt: skip
+    evidence = tuple(_dated(part, tree) for reader in readers if (part := reader(tree)))
     cautions = tuple(part for part in (_one_state(tree), _failures(tree), _unfinished(tree)) if part)
     words = [part.words for part in evidence if part.words]
     sentence = "; ".join(words) if words else "too little was recorded for a verdict"
     return Verdict(sentence[0].upper() + sentence[1:] + ".", evidence + cautions)
 
 
+def _dated(part: Evidence, tree: xr.DataTree) -> Evidence:
+    """A part that rests on an earlier step than the last recorded one says at which: it may not hold any more."""
+    steps = recorded_steps(tree)
+    if part.measured is None or not steps or part.measured >= steps[-1]:
+        return part
+    words = f"{part.words} (as of step {part.measured:,})" if part.words else ""
+    beside = f"{part.rests_on}; last measured at step {part.measured:,}, while the record goes to step {steps[-1]:,}"
+    return replace(part, words=words, rests_on=beside)
+
+
+def _diverged(tree: xr.DataTree) -> Evidence | None:
+    """Losses and weights that are not finite any more: what was measured before says nothing about the end."""
+    listed_there = attribute(tree, "not_finite", [])
+    names = [str(name) for name in listed_there] if isinstance(listed_there, list) else []
+    # a held-out loss that is nan may only say that it was not evaluated at this step
+    lost = [name for name in names if name == "parameter_norm" or (kind(name) == "loss" and not is_held_out(name))]
+    if not lost or not recorded_steps(tree):
+        return None
+    named = listed("norm of the parameters" if name == "parameter_norm" else shown(name) for name in lost)
+    rests_on = f"{named} not finite at step {recorded_steps(tree)[-1]:,}, the last recorded"
+    rule = "a run has diverged when a loss or its weights are not finite at its last recorded step"
+    return Evidence("Diverged", "diverged", rests_on, rule, holds=False)
+
+
 def _dynamics(tree: xr.DataTree) -> Evidence | None:
     signs = signs_of_richness(tree)
     if not signs:
         return None
-    numbers, rules = "; ".join(sign.numbers for sign in signs), "; ".join(sign.rule for sign in signs if sign.rule)
-    return Evidence("Dynamics", rich_or_lazy(signs), numbers, rules)
+    numbers, rules = "; ".join(map(_numbers_of, signs)), "; ".join(sign.rule for sign in signs if sign.rule)
+    return Evidence("Dynamics", rich_or_lazy(signs), numbers, rules, measured=decided_at(signs))
+
+
+def _numbers_of(sign: Sign) -> str:
+    return sign.numbers if sign.step is None else f"at step {sign.step:,} {sign.numbers}"
 
 
 def _learning(tree: xr.DataTree) -> Evidence | None:
-    train, test = variable(tree, "training/train_accuracy"), variable(tree, "training/test_accuracy")
-    if test is None:
+    seen, unseen = trained_on(tree, "accuracy"), held_out(tree, "accuracy")
+    if unseen is None:
         return _learning_from_probe(tree)
+    train, test = None if seen is None else accuracy(tree, seen), accuracy(tree, unseen)
+    assert test is not None  # it has a name
+    end = steps_of(test)[-1]
     if _is_one_state(tree):
         words = f"right on {percent(last(test))} of the test set"
-        return Evidence("Learning", words, f"{words} at step {steps_of(test)[-1]:,}")
+        return Evidence("Learning", words, f"{words} ({shown(unseen)}) at step {end:,}")
     fits, general = first_step(train, LEARNED), first_step(test, LEARNED)
-    numbers = f"test accuracy {percent(last(test))} at the last step"
-    if train is not None:
-        numbers = f"train accuracy {percent(last(train))}, {numbers}"
+    numbers = f"{shown(unseen)} {percent(last(test))} at step {end:,}"
+    if seen is not None and train is not None:
+        numbers = f"{shown(seen)} {percent(last(train))}, {numbers}"
     rule = f"a step counts from where the accuracy stays at or above {percent(LEARNED)}"
     if general is None:
         words = _not_general(fits, train is not None, tree.attrs.get("state") == "recording")
@@ -88,7 +135,7 @@ def _learning(tree: xr.DataTree) -> Evidence | None:
         rule += f"; grokking is generalising more than {DELAY:g} times later than fitting"
     else:
         words = f"generalised at step {general:,}"
-    return Evidence("Learning", words, numbers, rule, holds=general is not None)
+    return Evidence("Learning", words, numbers, rule, holds=general is not None, measured=end)
 
 
 def _not_general(fits: int | None, seen_train: bool, going_on: bool) -> str:
@@ -109,17 +156,24 @@ def _spacing(values: xr.DataArray, step: int) -> int:
 
 
 def _learning_from_probe(tree: xr.DataTree) -> Evidence | None:
-    accuracy, chance = variable(tree, "training/probe_accuracy"), reference(tree, "training/probe_accuracy", "chance")
-    if is_number(last(accuracy)):
-        beside = f" (largest class {percent(last(chance))})" if is_number(last(chance)) else ""
-        words = f"right on {percent(last(accuracy))} of the probe"
-        return Evidence("Learning", words, f"{words} at the last step{beside}; no test accuracy was recorded")
-    for name in ("test_loss", "probe_loss", "loss"):
+    right, chance = variable(tree, "training/probe_accuracy"), reference(tree, "training/probe_accuracy", "chance")
+    if right is not None:
+        words, level = f"right on {percent(last(right))} of the probe", last(chance)
+        beside = f" (its largest class is {percent(level)})" if is_number(level) else ""
+        if is_number(level) and last(right) <= level:
+            words, beside = f"{words}, no better than its largest class, {percent(level)}", ""
+        end = steps_of(right)[-1]
+        numbers = f"{words} at step {end:,}{beside}; no accuracy on held-out examples was recorded"
+        return Evidence("Learning", words, numbers, measured=end)
+    for name in filter(None, (held_out(tree, "loss"), "probe_loss", trained_on(tree, "loss"))):
         loss = variable(tree, f"training/{name}")
         if loss is not None and loss.ndim == 1 and loss.sizes["step"] > 1:
             words = f"{name.replace('_', ' ')} went from {number(loss.values[0])} to {number(loss.values[-1])}"
             return Evidence(
-                "Learning", words, f"{words} between steps {steps_of(loss)[0]:,} and {steps_of(loss)[-1]:,}"
+                "Learning",
+                words,
+                f"{words} between steps {steps_of(loss)[0]:,} and {steps_of(loss)[-1]:,}",
+                measured=steps_of(loss)[-1],
             )
     return None
 
@@ -137,7 +191,14 @@ def _features(tree: xr.DataTree) -> Evidence | None:
     elif missing:
         parts.append(f"{listed(one.family for one in missing)} {'is' if len(missing) == 1 else 'are'} not carried")
     rule = f"a family is carried by a block that holds at least {percent(CARRIED)} of what chance leaves over"
-    return Evidence("Features", ", ".join(parts), "; ".join(map(_numbers, found)), rule, holds=bool(learned or given))
+    return Evidence(
+        "Features",
+        ", ".join(parts),
+        "; ".join(map(_numbers, found)),
+        rule,
+        holds=bool(learned or given),
+        measured=steps_of(found[0].excess)[-1],
+    )
 
 
 def _carried_now(given: list[Carried]) -> list[str]:
@@ -168,16 +229,32 @@ def _weights(tree: xr.DataTree) -> Evidence | None:
     rows = [row for row in correlation_rows(tree) if row[1] == "centred" and is_number(row[2]) and is_number(row[3])]
     if not rows:
         return None
-    layer, value, null, high, adjusted = max((_beyond_null(row) for row in rows), key=lambda row: row[-1])
-    above = value > (high if is_number(high) else null) and adjusted >= ALIGNED
+    values = variable(tree, "ansatz/centred")
+    measured = None if values is None else steps_of(values)[-1]
+    banded = [_beyond_null(row) for row in rows if is_number(row[5])]
+    if not banded:
+        missing = "no random bases were drawn; the analytic null can lie far below chance, so nothing is said"
+        return Evidence("Weights", "", missing, holds=False, measured=measured)
+    # the best of many layers lies above its own band by chance more often than one layer does
+    widened = _quantile(1 - BEYOND / len(banded)) / _quantile(1 - BEYOND)
+    aligned = [row for row in banded if row[1] > row[2] + widened * max(0.0, row[3] - row[2]) and row[4] >= ALIGNED]
+    layer, value, null, high, adjusted = max(aligned or banded, key=lambda row: row[4])
     where = f"{'most ' if len(rows) > 1 else ''}in layer {layer}"
     words = (
-        f"weights align with the sensitivity, {where}" if above else "no layer's weights align clearly beyond chance"
+        f"weights align with the sensitivity, {where}" if aligned else "no layer's weights align clearly beyond chance"
     )
-    numbers = f"{layer}: centred correlation {number(value)}, null {number(null)}"
-    numbers += f" (up to {number(high)})" if is_number(high) else ""
+    numbers = f"{layer}: centred correlation {number(value)}, null {number(null)} (up to {number(high)})"
     rule = f"aligned means above the null's band and at least {ALIGNED:g} once adjusted: (value − null) / (1 − null)"
-    return Evidence("Weights", words, f"{numbers}, adjusted {number(adjusted)}", rule, holds=above)
+    if len(banded) > 1:
+        rule += f"; the band counts {number(widened)} times as wide, for {len(banded)} layers were looked at"
+    if len(banded) < len(rows):
+        rule += f"; {len(rows) - len(banded)} layers have no sampled band and are not judged"
+    numbers = f"{numbers}, adjusted {number(adjusted)}"
+    return Evidence("Weights", words, numbers, rule, holds=bool(aligned), measured=measured)
+
+
+def _quantile(probability: float) -> float:
+    return NormalDist().inv_cdf(probability)
 
 
 def _beyond_null(row: tuple[Any, ...]) -> tuple[str, float, float, float, float]:
@@ -189,23 +266,22 @@ def _beyond_null(row: tuple[Any, ...]) -> tuple[str, float, float, float, float]
 
 
 def _tokens(tree: xr.DataTree) -> Evidence | None:
-    value = last(variable(tree, "tokens/sign_accuracy"))
+    values = variable(tree, "tokens/sign_accuracy")
+    value = last(values)
     chance = last(reference(tree, "tokens/sign_accuracy", "chance"))
-    if not is_number(value):
+    if values is None or not is_number(value):
         return None
-    drift, bias = last(variable(tree, "tokens/kernel_drift")), last(variable(tree, "tokens/asymmetry"))
+    bias = last(variable(tree, "tokens/asymmetry"))
     beyond = value > (chance if is_number(chance) else 0.5)
     words = f"token scores {'follow' if beyond else 'do not follow'} co-occurrence"
     beside = f" (chance {percent(chance)})" if is_number(chance) else ""
     numbers = [f"{percent(value)} of polar tokens have the right sign{beside}"]
     if is_number(bias):
         numbers.append(f"asymmetry {number(bias)}")
-    if is_number(drift):
-        kept = "fixed-kernel theory does not apply" if drift >= STILL else "the kernel kept its direction"
-        numbers.append(f"kernel drift {number(drift)}: {kept}")
-    rule = "scores follow where signs are right more often than chance"
-    rule += f"; a kernel keeps its direction below a drift of {STILL:g}" if is_number(drift) else ""
-    return Evidence("Tokens", words, "; ".join(numbers), rule, holds=beyond)
+    if theory := applies(tree):
+        numbers.append(theory[0].lower() + theory.removesuffix(".")[1:])
+    rule = "scores follow where signs are right beyond chance"
+    return Evidence("Tokens", words, "; ".join(numbers), rule, holds=beyond, measured=steps_of(values)[-1])
 
 
 def _is_one_state(tree: xr.DataTree) -> bool:

@@ -30,7 +30,7 @@ class LivePage(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, run: str | Path, port: int = 0) -> None:
-        self.run = Path(run)
+        self.run = str(run)  # not a Path, which would make s3:/ out of s3://
         self._lock = threading.Lock()
         self._shown: tuple[str, Parts] | None = None
         try:

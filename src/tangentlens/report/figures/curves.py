@@ -50,12 +50,14 @@ def curves(
     log: bool = False,
     range_y: tuple[float, float] | None = None,
     height: int = 360,
+    steps: Sequence[int] = (),
 ) -> go.Figure:
     """Named lines over their own steps, with intervals of the values in their colour and references in grey.
 
-    `marks` are named steps drawn as vertical lines; `ordered` colours lines by depth; `share` prints per cent.
+    `marks` are named steps drawn as vertical lines; `ordered` colours lines by depth; `share` prints per cent; `steps`
+    are all of the record's, so that a line through a few of them lies on the same axis as the others.
     """
-    axis = step_axis(sorted({int(step) for line in lines.values() for step in line["step"].values}))
+    axis = step_axis(sorted({*steps, *(int(step) for line in lines.values() for step in line["step"].values)}))
     figure = blank(x="step", y=y, height=height)
     figure.update_xaxes(**axis.layout)
     figure.update_layout(meta=axis.meta())
@@ -70,15 +72,15 @@ def curves(
     for (name, line), short, (colour, dash) in zip(lines.items(), shortened(list(lines), room), looks, strict=True):
         if intervals and name in intervals:
             _draw_band(figure, *intervals[name], axis, faded(colour), f"{short}, interval")
-        steps, values = _kept(line)
+        at, values = _kept(line)
         figure.add_scatter(
-            x=axis.places(steps),
+            x=axis.places(at),
             y=drawable(values, log),
             name=short,
-            mode="lines+markers" if len(steps) <= 60 else "lines",
+            mode="lines+markers" if len(at) <= 60 else "lines",
             line={"color": colour, "dash": dash, "width": 2},
             marker={"size": 5, "color": colour},
-            customdata=steps,
+            customdata=at,
             showlegend=len(lines) <= NAMED,
             hovertemplate=_hover(name, share),
             connectgaps=False,

@@ -6,11 +6,32 @@ An instrument without a file here is still shown: its variables are drawn from t
 from __future__ import annotations
 
 from tangentlens.report.section import Section
-from tangentlens.report.sections import ansatz, forward, other, recording, tangent, tokens, training
+from tangentlens.report.sections import (
+    ansatz,
+    forward,
+    modular_mlp,
+    modular_transformer,
+    other,
+    recording,
+    superposition,
+    tangent,
+    tokens,
+    training,
+)
 from tangentlens.report.sections.facets import Trees
 
-SHOWN = {"training": training, "tangent": tangent, "forward": forward, "ansatz": ansatz, "tokens": tokens}
-HIDDEN = ("overhead", "errors")
+SHOWN = {
+    "training": training,
+    "tangent": tangent,
+    "forward": forward,
+    "ansatz": ansatz,
+    "tokens": tokens,
+    # the numbers of a study, not a run's
+    "superposition": superposition,
+    "modular_mlp": modular_mlp,
+    "modular_transformer": modular_transformer,
+}
+HIDDEN = ("overhead", "errors", "modular_mlp_control")
 
 
 def sections_of(trees: Trees) -> list[Section]:

@@ -24,7 +24,7 @@ from tangentlens.report.sections.facets import (
     said,
     share_range,
 )
-from tangentlens.report.words import is_number, number
+from tangentlens.report.words import is_number, listed, number
 
 KINDS = {"uncentred": "the weights (UC)", "centred": "their change (C)"}
 LEVELS = ("", "_null", "_null_low", "_null_high")
@@ -69,7 +69,7 @@ def _correlations(trees: Trees) -> Panel | None:
     range_y = share_range(trees, *(f"ansatz/{kind}{level}" for kind in KINDS for level in LEVELS))
     for run, tree in trees.items():
         for layer in layers_of(tree)[:LAYERS_APART]:
-            figures[named(trees, run, layer)] = _one_layer(tree, layer, range_y)
+            figures[named(trees, run, f"layer {layer}")] = _one_layer(tree, layer, range_y)
     if not figures:
         return None
     rows = [(run, *row) for run, tree in trees.items() for row in correlation_rows(tree)]
@@ -83,14 +83,30 @@ def _correlations(trees: Trees) -> Panel | None:
         "to them (C). Only the part above the grey null is agreement.",
         "A few strong directions in the weights raise the correlation by themselves; that is what the null measures. "
         "C is undefined before the first change of the weights.",
-        "Grey dashed: the value when the sensitivity's directions are replaced by random ones of the same strengths; "
-        "the band is its sampled range. Adjusted = (value − null) / (1 − null).",
+        "Grey dashed: the mean value when the sensitivity's directions are replaced by random ones of the same "
+        "strengths; the band holds nine in ten of them. Adjusted = (value − null) / (1 − null).",
         run_table(trees, columns, rows, "At the last recorded step."),
         said(trees, ansatz_finding),
-        (f"Figures for the first {LAYERS_APART} of {many} layers; the map below and the table hold all.",)
-        if many > LAYERS_APART
-        else (),
+        _notes(trees, many),
     )
+
+
+def _notes(trees: Trees, many: int) -> tuple[str, ...]:
+    notes = []
+    if many > LAYERS_APART:
+        notes.append(f"Figures for the first {LAYERS_APART} of {many} layers; the map below and the table hold all.")
+    analytic = dict.fromkeys(
+        row[0]
+        for tree in trees.values()
+        for row in correlation_rows(tree)
+        if is_number(row[3]) and not is_number(row[5])
+    )
+    if analytic:
+        notes.append(
+            f"There is no band for {listed(analytic)}, as too few random bases were drawn; with none, the null is a "
+            "closed form, which lies below chance where a few directions dominate. Being above it says nothing."
+        )
+    return tuple(notes)
 
 
 def _one_layer(tree: xr.DataTree, layer: str, range_y: tuple[float, float]) -> go.Figure:
@@ -134,13 +150,13 @@ def correlation_rows(tree: xr.DataTree) -> list[tuple[Any, ...]]:
 
 
 def ansatz_finding(tree: xr.DataTree) -> str:
-    """The layer whose change agrees best with the sensitivity, beyond its null."""
-    rows = [row for row in correlation_rows(tree) if row[1] == "centred" and is_number(row[6])]
+    """The layer whose change agrees best with the sensitivity, beyond a null that was sampled."""
+    rows = [row for row in correlation_rows(tree) if row[1] == "centred" and is_number(row[6]) and is_number(row[5])]
     if not rows:
         return ""
     layer, _, value, null, _, _, adjusted = max(rows, key=lambda row: row[6])
     beside = f"{number(value)} against a null of {number(null)} (adjusted {number(adjusted)})"
-    return f"Best centred agreement: {layer}, {beside}."
+    return f"Best centred agreement: layer {layer}, {beside}."
 
 
 def _adjusted(trees: Trees) -> Panel | None:

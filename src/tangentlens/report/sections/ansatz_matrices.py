@@ -8,7 +8,7 @@ import xarray as xr
 
 from tangentlens.report.figures.maps import step_map
 from tangentlens.report.figures.style import DIVERGING
-from tangentlens.report.labelled import steps_of, variable
+from tangentlens.report.labelled import last, reference, steps_of, variable
 from tangentlens.report.section import Panel
 from tangentlens.report.sections.facets import Trees, named, run_table
 
@@ -105,7 +105,9 @@ def alignment_panel(trees: Trees) -> Panel | None:
                 colour="overlap",
                 height=320,
             )
-            rows.append((run, layer, float(values.values[-1, 0, 0]), 1 / values.shape[2]))
+            # the picture may be cut short, so its size is not the number of units
+            chance = last(reference(tree, f"{path}/alignment", "chance"))
+            rows.append((run, layer, float(values.values[-1, 0, 0]), chance))
     if not figures:
         return None
     return Panel(
@@ -115,6 +117,6 @@ def alignment_panel(trees: Trees) -> Panel | None:
         "Rows: left singular vectors of the weights, strongest first; columns: eigenvectors of the tangent "
         "covariance. A bright upper left corner means the layer writes where the function listens.",
         "Directions of equal strength are interchangeable, which smears the picture without any misalignment.",
-        "A random direction overlaps each of k others by about 1 / k; the table gives it.",
+        "A random direction overlaps each of the layer's k unit directions by about 1 / k; the table gives it.",
         run_table(trees, ("run", "layer", "strongest with strongest", "chance"), rows, "At the last step."),
     )

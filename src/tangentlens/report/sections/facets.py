@@ -11,13 +11,23 @@ import xarray as xr
 
 from tangentlens.report.figures.curves import Null, curves
 from tangentlens.report.figures.steps import thinned
-from tangentlens.report.labelled import IN_WORDS, axis_label, last, names_along, reference, steps_of, variable
+from tangentlens.report.labelled import (
+    IN_WORDS,
+    axis_label,
+    last,
+    names_along,
+    recorded_steps,
+    reference,
+    steps_of,
+    variable,
+)
 from tangentlens.report.section import Panel, Table
 from tangentlens.report.words import percent
 
 Trees = Mapping[str, xr.DataTree]
 Lines = dict[str, xr.DataArray]
 ROWS = 8  # steps a table shows
+SPARED = 4  # so many rows more are shown than dropped
 
 
 def per_run(trees: Trees, draw: Callable[[xr.DataTree], go.Figure | None]) -> dict[str, go.Figure]:
@@ -110,7 +120,7 @@ def lines_panel(
 
     def figure(tree: xr.DataTree) -> go.Figure | None:
         lines, options = draw(tree)
-        return curves(lines, **options) if lines else None
+        return curves(lines, **{"steps": recorded_steps(tree), **options}) if lines else None
 
     return Panel(
         name,
@@ -121,8 +131,19 @@ def lines_panel(
         null,
         step_table(recorded, share=any(draw(tree)[1].get("share", False) for tree in trees.values())),
         said(trees, finding),
-        tuple(notes),
+        (*notes, *_seldom(trees, recorded)),
     )
+
+
+def _seldom(trees: Trees, recorded: Mapping[str, Lines]) -> list[str]:
+    """Lines through a few of the recorded steps look like trends: said where most were left out."""
+    found = []
+    for run, lines in recorded.items():
+        steps, measured = recorded_steps(trees[run]), {step for line in lines.values() for step in steps_of(line)}
+        if 2 * len(measured) < len(steps):
+            count = f"{len(measured):,} of {len(steps):,} recorded steps"
+            found.append(named(trees, run, f"measured at {count}; at the others it was not due, or beyond the budget."))
+    return [f"{text[0].upper()}{text[1:]}" for text in found]
 
 
 def said(trees: Trees, finding: Callable[[xr.DataTree], str] | None) -> str:
@@ -157,7 +178,8 @@ def step_table(recorded: Mapping[str, Lines], *, share: bool = False) -> Table:
     shortened = False
     for run, lines in recorded.items():
         steps = sorted({step for line in lines.values() for step in steps_of(line)})
-        keep = thinned(len(steps), ROWS if not many_runs else max(3, ROWS // len(recorded)))
+        most = ROWS if not many_runs else max(3, ROWS // len(recorded))
+        keep = thinned(len(steps), len(steps) if len(steps) <= most + SPARED else most)
         shortened = shortened or len(keep) < len(steps)
         for step in (steps[i] for i in keep):
             cells = [shown(_at(lines[name], step)) if name in lines else None for name in names]

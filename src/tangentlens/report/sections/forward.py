@@ -7,7 +7,7 @@ from typing import Any
 import xarray as xr
 
 from tangentlens.report.figures.curves import Null
-from tangentlens.report.labelled import last, reference
+from tangentlens.report.labelled import last, reference, variable
 from tangentlens.report.section import Panel, Section
 from tangentlens.report.sections.facets import (
     Lines,
@@ -77,7 +77,7 @@ def _richness(trees: Trees) -> Panel | None:
         panel.null,
         run_table(trees, columns, rows),
         panel.finding,
-        _cautions(trees),
+        (*panel.notes, *_cautions(trees)),
     )
 
 
@@ -168,13 +168,24 @@ def _decomposition(trees: Trees) -> Panel | None:
         finding=finding,
         reading="1 − D_LR = inside share · √(participation ratio / rank): laziness is either feature variance "
         "outside what the outputs use, or used features of unequal strength.",
-        misleads="Exact only when the constant function lies in the span of the outputs.",
+        misleads="The parts are those of D_LR in the robust convention, and make up that value exactly.",
         null="Perfectly rich: an inside share of 1, and a participation ratio equal to the rank.",
     )
 
 
 def _baselines(trees: Trees) -> Panel | None:
-    paths = {"alignment with the initial features": "forward/initial_alignment", "NC1": "forward/nc1"}
+    paths = {
+        "alignment with the initial features": "forward/initial_alignment",
+        "NC1": "forward/nc1",
+        "change of the tangent kernel": "tangent/kernel_drift",
+    }
+
+    def draw(tree: xr.DataTree) -> tuple[Lines, dict[str, Any]]:
+        lines = scalar_lines(tree, paths)
+        norm = variable(tree, "training/parameter_norm")
+        if lines and norm is not None:
+            lines["relative norm"] = norm / float(norm.values[0])
+        return lines, {"y": "value", "log": True}
 
     def finding(tree: xr.DataTree) -> str:
         value = last_of(tree, "forward/initial_alignment")
@@ -182,13 +193,15 @@ def _baselines(trees: Trees) -> Panel | None:
 
     return lines_panel(
         trees,
-        lambda tree: (scalar_lines(tree, paths), {"y": "value", "log": True}),
+        draw,
         name="baselines",
         title="What do the usual measures say?",
         finding=finding,
-        reading="Kernel alignment with the features at the start (1: unchanged) and neural-collapse variability "
-        "(0: every class is one point), for comparison with D_LR.",
-        misleads="Weight decay moves the first without rich dynamics; the second needs labels, depends on output "
-        "scale, and reverses when targets are scaled down.",
+        reading="Kernel alignment with the features at the start (1: unchanged), neural-collapse variability (0: every "
+        "class is one point), the change of the tangent kernel (0: it kept its direction) and the parameter norm over "
+        "its first value, for comparison with D_LR.",
+        misleads="Weight decay moves the first and the last without rich dynamics; the second needs labels, depends on "
+        "output scale, and reverses when targets are scaled down; the tangent kernel is that of all layers, on fewer "
+        "examples.",
         null="An alignment of exactly 1 is a network whose features never moved.",
     )

@@ -48,10 +48,12 @@ def three_curves(trees: Trees) -> Panel | None:
         "Quality: can the strongest features express the target? Utilisation: how many does the last layer read? "
         "Eigenvalues: how strong is each? Rich networks use as many as there are outputs (dotted line) and let the "
         "rest fade.",
-        "Quality measured on the examples the features were fitted on rises to features / examples by itself; in a "
+        "Quality measured on the examples the modes were fitted on rises to features / examples by itself, so read it "
+        "beside the grey line of that held out; in a "
         "collapsed network neighbouring modes are interchangeable.",
-        "Grey dashed: the first recorded step. Grey dotted, where recorded: the quality all features together would "
-        "reach if they had nothing to do with the target. Dotted vertical: as many modes as outputs.",
+        "Grey, where recorded: the first recorded step; the quality on one half of the examples of modes fitted on the "
+        "other, at the last step, which can fall below 0; and the quality all features together would reach if they "
+        "had nothing to do with the target. Dotted vertical: as many modes as outputs.",
         run_table(trees, ("run", "curve", "modes to reach 50 %", "modes to reach 95 %", "end"), rows),
         notes=(f"Of {modes:,} modes each figure draws {MODES:,}, thinning the tail.",) if modes > MODES else (),
     )
@@ -63,7 +65,9 @@ def _curve(tree: xr.DataTree, path: str, y: str) -> go.Figure | None:
         return None
     eigen = path.endswith("eigenvalues")
     start = {"first recorded step": values.values[0]} if values.sizes["step"] > 1 else {}
-    chance = reference(tree, path, "chance")
+    held_out, chance = reference(tree, path, "held_out"), reference(tree, path, "chance")
+    if held_out is not None:
+        start["held out"] = held_out.values[-1]
     if chance is not None and is_number(last(chance)):
         start["as many unrelated features"] = np.full(values.sizes["mode"], last(chance))
     outputs = output_count(tree)
@@ -93,10 +97,18 @@ def _curve_rows(tree: xr.DataTree) -> list[tuple[Any, ...]]:
         values = variable(tree, path)
         if values is None or "mode" not in values.dims:
             continue
-        final = values.values[-1]
         if path.endswith("eigenvalues"):
-            rows.append((shown, None, None, float(final[-1])))
-        else:
-            reached = [np.flatnonzero(final >= share) for share in (0.5, 0.95)]
-            rows.append((shown, *(int(at[0]) + 1 if at.size else "not reached" for at in reached), float(final[-1])))
+            rows.append((shown, None, None, float(values.values[-1][-1])))
+            continue
+        rows.append((shown, *_reached(values)))
+        held_out = reference(tree, path, "held_out")
+        if held_out is not None and np.isfinite(held_out.values[-1]).any():
+            rows.append((f"{shown}, held out", *_reached(held_out)))
     return rows
+
+
+def _reached(values: xr.DataArray) -> tuple[Any, ...]:
+    """Modes to reach a half and nearly all, and the end, at the last step."""
+    final = values.values[-1][np.isfinite(values.values[-1])]
+    reached = [np.flatnonzero(final >= share) for share in (0.5, 0.95)]
+    return *(int(at[0]) + 1 if at.size else "not reached" for at in reached), float(final[-1])

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 
-from tangentlens.report.blocks import carried_families, chance_of_a_mode, cliffs
+from tangentlens.report.blocks import carried_families, chance_of_a_mode, cliffs, first_learned_cliff, learned_cliffs
 from tangentlens.report.figures.curves import Null
 from tangentlens.report.figures.decay import MODES, decay
 from tangentlens.report.labelled import names_along, steps_of, variable
@@ -18,7 +18,7 @@ from tangentlens.report.sections.tangent_maps import mode_feature_panel, overlap
 from tangentlens.report.sections.tangent_motion import motion_panels
 from tangentlens.report.sections.tangent_windows import windows_panel
 from tangentlens.report.sections.training import accuracy_marks
-from tangentlens.report.words import is_number, percent
+from tangentlens.report.words import is_number, listed, percent
 
 
 def present(tree: xr.DataTree) -> bool:
@@ -35,17 +35,24 @@ def section(trees: Trees) -> Section:
         mode_feature_panel(trees),
         *motion_panels(trees),
     ]
-    absent = (
-        ()
-        if any(carried_families(tree) for tree in trees.values())
-        else ("No families of features were named when this run was recorded, so its modes stay unnamed.",)
-    )
+    absent = () if any(carried_families(tree) for tree in trees.values()) else (_why_unnamed(trees),)
     return Section(
         "tangent",
         "Tangent features",
         "Along which directions can the network still change most easily, and which known features do they span?",
         tuple(panel for panel in panels if panel),
         absent,
+    )
+
+
+def _why_unnamed(trees: Trees) -> str:
+    found = [values for tree in trees.values() if (values := variable(tree, "tangent/share")) is not None]
+    if not found:
+        return "No families of features were named when this run was recorded, so its modes stay unnamed."
+    families = dict.fromkeys(name for values in found for name in names_along(values, "family"))
+    return (
+        f"Families were named ({listed(families)}), but the spectrum has no cliff at any recorded step: without blocks "
+        "there is nothing to say which of them carries a family. What single modes hold of each is shown."
     )
 
 
@@ -63,7 +70,7 @@ def _spectrum(trees: Trees) -> Panel | None:
     if not figures:
         return None
     rows = [(run, *row) for run in figures for row in _cliff_rows(trees[run])]
-    table = run_table(trees, ("run", "modes above", "size of the gap", "gap called a cliff from"), rows)
+    table = run_table(trees, ("run", "modes above", "size of the gap", "gap called a cliff from", "at the start"), rows)
     modes = max(variable(trees[run], "tangent/eigenvalues").sizes["mode"] for run in figures)  # type: ignore[union-attr]
     notes = (f"Of {modes:,} recorded modes the figure draws {MODES:,}, thinning the tail.",) if modes > MODES else ()
     return Panel(
@@ -71,7 +78,8 @@ def _spectrum(trees: Trees) -> Panel | None:
         "Where does the spectrum break?",
         figures,
         "Modes above a cliff form a block: directions of nearly equal strength that belong together. "
-        "Blocks that are not there in the grey line were made by training.",
+        "Blocks that are not there in the grey line were made by training; the table says which cliffs the initial "
+        "network lacks.",
         "A cliff can be a property of the inputs alone (one-hot inputs have one before any training), and inside a "
         "block single modes are arbitrary: only their span means something.",
         "Grey dashed: the first recorded step. Dotted vertical lines: detected cliffs, labelled by the modes above "
@@ -87,15 +95,19 @@ def _cliff_rows(tree: xr.DataTree) -> list[tuple[Any, ...]]:
     ends = variable(tree, "tangent/block_last")
     counts = cliffs(tree)
     if not counts:
-        return [("no blocks were recorded", None, None)]
+        return [("no blocks were recorded", None, None, "–")]
     last_step = list(counts)[-1]
     if ends is None or not counts[last_step]:
-        return [("none detected", None, last_of(tree, "tangent/cliff_null"))]
+        return [("none detected", None, last_of(tree, "tangent/cliff_null"), "–")]
     sizes, null = (variable(tree, f"tangent/{name}") for name in ("cliff_ratio", "cliff_null"))
+    learned = learned_cliffs(tree)
     rows = []
     for block, count in enumerate(counts[last_step]):
         beside = (None if values is None else _at_block(values, last_step, block) for values in (sizes, null))
-        rows.append((count, *beside))
+        made = (
+            ("no cliff there" if count in learned[last_step] else "there") if last_step in learned else "not recorded"
+        )
+        rows.append((count, *beside, made))
     return rows
 
 
@@ -111,9 +123,14 @@ def _cliff_finding(tree: xr.DataTree) -> str:
     if not counts:
         return ""
     steps = list(counts)
-    ends = ", ".join(map(str, counts[steps[-1]])) or "none"
-    begins = ", ".join(map(str, counts[steps[0]])) or "none"
-    return f"Cliffs after modes {ends} at step {steps[-1]:,}; at step {steps[0]:,} after {begins}."
+    ends, begins = (", ".join(map(str, counts[step])) for step in (steps[-1], steps[0]))
+    found = f"Cliffs after modes {ends} at step {steps[-1]:,}" if ends else f"No cliff at step {steps[-1]:,}"
+    if len(steps) > 1:
+        before = f"after {'' if ends else 'modes '}{begins}" if begins else "no cliff" if ends else "none either"
+        found = f"{found}; at step {steps[0]:,} {before}"
+    found = f"{found}."
+    since = first_learned_cliff(tree)
+    return found if since is None else f"{found} One that the initial network lacks has held since step {since:,}."
 
 
 def _families(trees: Trees) -> Panel | None:

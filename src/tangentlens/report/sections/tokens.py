@@ -122,10 +122,12 @@ def _extremes(scores: xr.DataArray, i: int, tokens: list[str]) -> list[tuple[Any
 def _follows(trees: Trees) -> Panel | None:
     def draw(tree: xr.DataTree) -> tuple[Lines, dict[str, Any]]:
         lines = scalar_lines(tree, {"sign accuracy": "tokens/sign_accuracy"})
-        per_label = layer_lines(variable(tree, "tokens/score_correlation"), "label")
+        follows = variable(tree, "tokens/score_correlation")
+        by = f" with the {follows.attrs['statistic']}" if follows is not None and "statistic" in follows.attrs else ""
+        per_label = layer_lines(follows, "label")
         if len(per_label) == 2:  # scores are centred over labels: two labels mirror each other
             per_label.pop(next(iter(per_label)))
-        lines |= {f"rank correlation, {label}": line for label, line in per_label.items()}
+        lines |= {f"rank correlation{by}, {label}": line for label, line in per_label.items()}
         nulls = nulls_of(tree, "tokens/sign_accuracy", {"chance": "chance of the sign"})
         return lines, {"y": "agreement", "nulls": [*nulls, Null("no correlation", 0.0)], "range_y": (-1.04, 1.04)}
 
@@ -145,12 +147,16 @@ def _follows(trees: Trees) -> Panel | None:
             "right way."
         ),
         misleads="Both are about single tokens, and frequent tokens count no more than rare ones.",
-        null="Grey dashed: the sign accuracy of always guessing the commoner sign, and a correlation of zero.",
+        null="Grey dashed: the sign accuracy of one sign for all words or of random signs (positive and negative words "
+        "weigh the same, however many there are of each), and a correlation of zero.",
     )
 
 
 def _bias(trees: Trees) -> Panel | None:
     paths = {"asymmetry": "tokens/asymmetry", "bias ratio": "tokens/bias_ratio"}
+
+    def foreseen(tree: xr.DataTree) -> list[Null]:
+        return nulls_of(tree, "tokens/bias_ratio", {"theory": "bias ratio in theory"})
 
     def finding(tree: xr.DataTree) -> str:
         value = last_of(tree, "tokens/asymmetry")
@@ -158,12 +164,12 @@ def _bias(trees: Trees) -> Panel | None:
 
     return lines_panel(
         trees,
-        lambda tree: (scalar_lines(tree, paths), {"y": "value", "nulls": [Null("no bias", 0.0)]}),
+        lambda tree: (scalar_lines(tree, paths), {"y": "value", "nulls": [Null("no bias", 0.0), *foreseen(tree)]}),
         name="bias",
         title="Does every token carry the same extra push?",
         finding=finding,
         reading="Asymmetry compares the mean scores of positive and negative tokens; the bias ratio is the kernel "
         "between inputs that share no token, over its diagonal. Both are 0 without a feature bias.",
         misleads="Unequal classes cause asymmetry without any bias of the architecture.",
-        null="Grey dashed: no bias.",
+        null="Grey dashed: no bias, and the bias ratio at infinite width where it was given.",
     )

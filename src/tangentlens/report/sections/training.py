@@ -7,6 +7,7 @@ from typing import Any
 import xarray as xr
 
 from tangentlens.report.labelled import first_step, variable
+from tangentlens.report.scalars import accuracy, held_out, kind, order, shown, trained_on
 from tangentlens.report.section import Section
 from tangentlens.report.sections.facets import Lines, Trees, layer_lines, lines_panel, nulls_of, scalar_lines
 from tangentlens.report.words import number, percent
@@ -31,36 +32,27 @@ def section(trees: Trees) -> Section:
 def _scalars(tree: xr.DataTree) -> Lines:
     """Everything of one number a step, whoever recorded it."""
     found = {
-        name: variable(tree, f"training/{name}") for name in sorted(map(str, tree["training"].data_vars), key=_order)
+        name: variable(tree, f"training/{name}") for name in sorted(map(str, tree["training"].data_vars), key=order)
     }
     return {name: values for name, values in found.items() if values is not None and values.ndim == 1}
 
 
-def _order(name: str) -> tuple[int, str]:
-    """Train before test before the rest, so that a colour means the same on every page."""
-    return next((i for i, which in enumerate(("train", "test", "val")) if name.startswith(which)), 3), name
-
-
-def _kind(name: str) -> str:
-    if name in KNOWN:
-        return "known"
-    return next((kind for kind in ("accuracy", "loss") if kind in name.lower()), "other")
-
-
-def _of_kind(tree: xr.DataTree, kind: str) -> Lines:
+def _of_kind(tree: xr.DataTree, which: str) -> Lines:
     scalars = _scalars(tree) if "training" in tree.children else {}
-    return {_shown(name): values for name, values in scalars.items() if _kind(name) == kind}
+    return {shown(name): values for name, values in scalars.items() if name not in KNOWN and kind(name) == which}
 
 
-def _shown(name: str) -> str:
-    return name.replace("_", " ")
+def _accuracies(tree: xr.DataTree) -> Lines:
+    scalars = _scalars(tree) if "training" in tree.children else {}
+    found = {name: accuracy(tree, name) for name in scalars if kind(name) == "accuracy"}
+    return {shown(name): values for name, values in found.items() if values is not None}
 
 
 def accuracy_marks(tree: xr.DataTree, threshold: float = 0.95) -> dict[str, int]:
-    """The steps from which on train and test accuracy stay above the threshold."""
+    """The steps from which on the accuracies on the training and the held-out set stay above the threshold."""
     marks = {}
-    for which, word in (("train", "fits"), ("test", "generalises")):
-        step = first_step(variable(tree, f"training/{which}_accuracy"), threshold)
+    for name, word in ((trained_on(tree, "accuracy"), "fits"), (held_out(tree, "accuracy"), "generalises")):
+        step = None if name is None else first_step(accuracy(tree, name), threshold)
         if step is not None:
             marks[word] = step
     return marks
@@ -69,13 +61,13 @@ def accuracy_marks(tree: xr.DataTree, threshold: float = 0.95) -> dict[str, int]
 def _accuracy(trees: Trees) -> Any:
     def draw(tree: xr.DataTree) -> tuple[Lines, dict[str, Any]]:
         nulls = nulls_of(tree, "training/probe_accuracy", {"chance": "largest class"})
-        for name in ("test_accuracy", "train_accuracy"):
+        for name in (held_out(tree, "accuracy"), trained_on(tree, "accuracy")):
             nulls = nulls or nulls_of(tree, f"training/{name}", {"chance": "chance"})
         options = {"y": "accuracy", "share": True, "range_y": (-0.02, 1.04), "nulls": nulls}
-        return _of_kind(tree, "accuracy"), {**options, "marks": accuracy_marks(tree)}
+        return _accuracies(tree), {**options, "marks": accuracy_marks(tree)}
 
     def finding(tree: xr.DataTree) -> str:
-        ends = {name: values.values[-1] for name, values in _of_kind(tree, "accuracy").items()}
+        ends = {name: values.values[-1] for name, values in _accuracies(tree).items()}
         return (
             "At the end: " + ", ".join(f"{name} {percent(value)}" for name, value in ends.items()) + "." if ends else ""
         )
