@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import os
 import socket
@@ -36,6 +37,11 @@ def parameters_of(model: nn.Module) -> list[torch.Tensor]:
 
 def sgd(model: nn.Module, lr: float = 0.1, **settings: float) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=lr, **settings)
+
+
+def unchecked(*arguments: object) -> None:
+    """Build one as a user would: the tests check types before the constructor can."""
+    inspect.unwrap(SpeedLimited.__init__)(SpeedLimited.__new__(SpeedLimited), *arguments)
 
 
 def test_each_layers_gradient_gets_the_norm_it_is_asked_to_have() -> None:
@@ -279,6 +285,13 @@ def test_a_deep_copy_is_an_optimiser_of_its_own() -> None:
         (lambda p: torch.optim.Adam(p), "size"),
         (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), "momentum"),
         (lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1), "weight decay"),
+        (lambda p: torch.optim.RMSprop(p), "size"),
+        (lambda p: torch.optim.Adadelta(p), "size"),
+        (lambda p: torch.optim.Adagrad(p), "size"),
+        (lambda p: torch.optim.Rprop(p), "size"),
+        (lambda p: torch.optim.Adafactor(p), "size"),
+        (lambda p: torch.optim.ASGD(p), "weight decay"),
+        (lambda p: torch.optim.LBFGS(p), "differences"),
     ],
 )
 def test_an_optimiser_under_which_speeds_mean_something_else_warns(optimizer, word: str) -> None:  # noqa: ANN001
@@ -287,14 +300,92 @@ def test_an_optimiser_under_which_speeds_mean_something_else_warns(optimizer, wo
         SpeedLimited(optimizer(model.parameters()), model, {"*": 1.0})
 
 
-def test_adam_undoes_a_constant_speed() -> None:
+@pytest.mark.parametrize("undoing", [torch.optim.Adam, torch.optim.Adagrad, torch.optim.Rprop, torch.optim.RMSprop])
+def test_optimisers_that_divide_by_their_gradients_size_undo_a_constant_speed(undoing) -> None:  # noqa: ANN001
     slow, fast = network(), network()
     for model, speed in ((slow, 1.0), (fast, 100.0)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            optimizer = SpeedLimited(torch.optim.Adam(model.parameters(), lr=0.01, eps=0.0), model, {"0": speed})
+        settings = {} if undoing is torch.optim.Rprop else {"eps": 1e-30}
+        with pytest.warns(UserWarning, match="undoes constant speeds"):
+            optimizer = SpeedLimited(undoing(model.parameters(), lr=0.01, **settings), model, {"0": speed})
         run_steps(model, optimizer, 3)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(parameters_of(slow), parameters_of(fast)))
+
+
+def test_a_state_loaded_into_the_wrapped_optimiser_leaves_schedules_in_charge() -> None:
+    model = network()
+    optimizer = SpeedLimited(sgd(model), model, {"*": 1.0})
+    optimizer.optimizer.load_state_dict(sgd(model).state_dict())  # makes new groups
+    assert optimizer.param_groups is optimizer.optimizer.param_groups and optimizer.state is optimizer.optimizer.state
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    run_steps(model, optimizer, 1)
+    schedule.step()
+    assert optimizer.optimizer.param_groups[0]["lr"] == 0.05
+
+
+def test_an_optimiser_that_has_already_run_keeps_its_state() -> None:
+    model = network()
+    plain = sgd(model, momentum=0.9)
+    run_steps(model, plain, 2)
+    buffer = plain.state[model[0].weight]["momentum_buffer"]
+    with pytest.warns(UserWarning, match="momentum"):
+        optimizer = SpeedLimited(plain, model, {"*": 1.0})
+    assert optimizer.state[model[0].weight]["momentum_buffer"] is buffer and len(plain.param_groups) == 1
+
+
+@pytest.mark.parametrize("size", [1e-38, 1e-30, 1e-22, 1.0, 1e19, 1e37])
+def test_gradients_of_any_size_get_their_norm(size: float) -> None:
+    model = network()
+    optimizer = SpeedLimited(sgd(model), model, {"*": 2.0})
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, size)
+    assert optimizer.gradient_norms()["0"] == pytest.approx(size * 30**0.5, rel=1e-6)
+    optimizer.limit()
+    assert optimizer.gradient_norms() == pytest.approx(dict.fromkeys(("0", "2", "4"), 2.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_is_not_hidden(bad: float) -> None:
+    model = network()
+    optimizer = SpeedLimited(sgd(model), model, {"*": 2.0})
+    loss_of(model, *batch()).backward()
+    model[0].weight.grad[0, 0] = bad
+    optimizer.limit()
+    assert not model[0].weight.grad.isfinite().all()
+
+
+def test_complex_gradients_keep_their_direction() -> None:
+    model = nn.Linear(2, 2, bias=False, dtype=torch.complex64)
+    optimizer = SpeedLimited(sgd(model), model, {"": 3.0})
+    model.weight.grad = torch.tensor([[3 + 4j, 0], [0, 0]], dtype=torch.complex64)
+    optimizer.limit()
+    assert torch.allclose(model.weight.grad[0, 0], torch.tensor(1.8 + 2.4j))
+
+
+def test_parameters_added_later_are_limited_by_the_same_globs() -> None:
+    model = network()
+    optimizer = SpeedLimited(torch.optim.SGD(model[0].parameters(), lr=0.1), model, {"*": 2.0})
+    optimizer.add_param_group({"params": list(model[2].parameters()), "lr": 0.3})
+    assert [group["lr"] for group in optimizer.optimizer.param_groups] == [0.1, 0.3]
+    loss_of(model, *batch()).backward()
+    optimizer.limit()
+    assert optimizer.gradient_norms() == pytest.approx({"0": 2.0, "2": 2.0})
+
+
+@pytest.mark.parametrize("speed", ["2", None, [1.0], True])
+def test_a_speed_that_is_neither_number_nor_function_is_refused(speed: object) -> None:
+    model = network()
+    with pytest.raises(TypeError, match="a number or a function"):
+        unchecked(sgd(model), model, {"*": speed})
+
+
+def test_a_class_a_list_or_nothing_in_place_of_the_arguments_is_refused() -> None:
+    model = network()
+    with pytest.raises(TypeError, match="optimiser that was built"):
+        unchecked(torch.optim.SGD, model, {"*": 1.0})
+    with pytest.raises(TypeError, match="the module whose layers"):
+        unchecked(sgd(model), None, {"*": 1.0})
+    with pytest.raises(TypeError, match="map globs to numbers"):
+        unchecked(sgd(model), model, [("*", 1.0)])
 
 
 def test_a_compiled_model_is_limited_under_its_own_names() -> None:

@@ -16,6 +16,7 @@ _CONTENTS: dict[str, tuple[str, ...]] = {
         "BadInput", "ClaimOutsideTolerance", "DifferentRun", "NonDeterministicModel", "NonFiniteKernel", "RankFailed",
         "RefusedForMemory",
     ),
+    "tangentlens.capture.precision": ("lower_precision",),
     "tangentlens.kernels": (
         "Features", "LayerMoments", "Plan", "Product", "Spectrum", "StoredKernel", "agop", "entk", "entk_by_layer",
         "entk_full", "entk_mean_output", "entk_product", "features", "forward_kernel", "jacobian_gram", "layer_moments",
@@ -33,6 +34,7 @@ _HOME = {name: module for module, names in _CONTENTS.items() for name in names}
 __all__ = sorted(_HOME)  # noqa: PLE0605
 
 if TYPE_CHECKING:  # the same names for type checkers and editors; a test keeps the two lists equal
+    from tangentlens.capture.precision import lower_precision as lower_precision
     from tangentlens.errors import (
         BadInput as BadInput,
         ClaimOutsideTolerance as ClaimOutsideTolerance,

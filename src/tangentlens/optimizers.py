@@ -17,6 +17,9 @@ import torch
 from torch import Tensor, nn
 
 Speed = float | Callable[[int], float]
+OWN_SIZE = {"betas", "rho", "etas", "beta2_decay", "initial_accumulator_value", "ns_steps"}
+"""Settings by which torch's optimisers that divide by the size of gradients are known: Adam's family, Adadelta, Rprop,
+Adafactor, Adagrad, Muon; RMSprop has an `alpha`, and so has ASGD, which does not divide."""
 
 
 class SpeedLimited(torch.optim.Optimizer):
@@ -48,16 +51,46 @@ class SpeedLimited(torch.optim.Optimizer):
         eps: float = 0.0,
         by: Literal["module", "parameter"] = "module",
     ) -> None:
+        _check_arguments(optimizer, model, speeds)
         if not (eps >= 0 and math.isfinite(eps)):
             raise ValueError(f"eps must be a finite number >= 0, got {eps}; 0 gives the asked norms exactly")
-        super().__init__(optimizer.param_groups, optimizer.defaults)
         self.optimizer = optimizer
+        groups, state = optimizer.param_groups, optimizer.state
+        super().__init__(groups, optimizer.defaults)
+        optimizer.param_groups, optimizer.state = groups, state  # the base class starts with empty ones
         self.eps = eps
         self.steps = 0
-        self._share()
-        self.layers = _layers(model, optimizer, by)
+        self._named, self._by, self._asked = dict(_unwrapped(model).named_parameters()), by, dict(speeds)
+        self.layers = _layers(self._named, optimizer, by)
         self.speeds = _matched(speeds, list(self.layers))
         _warn_about(optimizer)
+
+    # one list of groups and one state, the wrapped optimiser's, also after it has loaded others: schedulers, scalers
+    # and zero_grad must see what it uses
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.optimizer.param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.optimizer.param_groups = groups
+
+    @property
+    def state(self) -> Any:
+        return self.optimizer.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.optimizer.state = state
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """More parameters to move; the globs that were given decide on their speeds, too."""
+        if not hasattr(self, "layers"):  # the base class's constructor, which gathers the groups there are
+            super().add_param_group(param_group)
+            return
+        self.optimizer.add_param_group(param_group)
+        self.layers = _layers(self._named, self.optimizer, self._by)
+        self.speeds = _matched(self._asked, list(self.layers)) | self.speeds
 
     @torch.no_grad()
     def limit(self) -> None:
@@ -68,11 +101,12 @@ class SpeedLimited(torch.optim.Optimizer):
                 continue
             asked = float(speed(self.steps)) if callable(speed) else speed
             _check_speed(name, asked)
-            norm = _joint_norm(gradients)
-            # a gradient that is exactly zero has no direction to give a length to
-            scale = torch.where(norm > 0, asked / (norm + self.eps), 0)
+            largest, norm = _joint_norm(gradients)
+            # a gradient that is exactly zero has no direction to give a length to, and stays
+            unit, factor = torch.where(largest == 0, 1, largest), torch.where(largest == 0, 0, asked)
+            factor = factor / (torch.where(largest == 0, 1, norm) + self.eps / unit)
             for gradient in gradients:
-                gradient.copy_(gradient.to(scale.dtype) * scale.to(gradient.device))
+                gradient.copy_(gradient.to(unit.dtype) / unit.to(gradient.device) * factor.to(gradient.device))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Limit, then step. A closure's gradients are limited each time it is called (LBFGS calls often)."""
@@ -92,8 +126,9 @@ class SpeedLimited(torch.optim.Optimizer):
 
     def gradient_norms(self) -> dict[str, float]:
         """Each layer's gradient norm as it stands, limited or not; layers without a gradient are left out."""
-        norms = {name: _gradients(parameters) for name, parameters in self.layers.items()}
-        return {name: float(_joint_norm(gradients)) for name, gradients in norms.items() if gradients}
+        found = {name: _gradients(parameters) for name, parameters in self.layers.items()}
+        norms = {name: _joint_norm(gradients) for name, gradients in found.items() if gradients}
+        return {name: float(largest) * float(norm) for name, (largest, norm) in norms.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """The wrapped optimiser's state, the step count, eps, and the speeds that are numbers."""
@@ -120,28 +155,29 @@ class SpeedLimited(torch.optim.Optimizer):
             if speed is None and not callable(self.speeds[name]):
                 raise ValueError(f"the saved speed of {name!r} was a function; build this optimiser with one, too")
             self.speeds[name] = self.speeds[name] if speed is None else speed
-        self._share()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__.copy()  # the base class would copy and pickle its own three attributes alone
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._share()
 
-    def _share(self) -> None:
-        # one list of groups and one state: schedulers, scalers and zero_grad must see what the wrapped optimiser uses
-        self.param_groups = self.optimizer.param_groups
-        self.state = self.optimizer.state
+def _check_arguments(optimizer: object, model: object, speeds: object) -> None:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer is a torch optimiser that was built, as SGD(model.parameters()), got {optimizer!r}")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is the module whose layers are named, got {type(model).__name__}")
+    if not isinstance(speeds, Mapping):
+        raise TypeError(f"speeds map globs to numbers, as in {{'0': 500.0, '*': 0.002}}, got {type(speeds).__name__}")
 
 
-def _layers(model: nn.Module, optimizer: torch.optim.Optimizer, by: str) -> dict[str, list[nn.Parameter]]:
+def _layers(
+    named: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, by: str
+) -> dict[str, list[nn.Parameter]]:
     """The parameters the optimiser moves, gathered by the module (or singly) under the unwrapped model's names."""
     if by not in ("module", "parameter"):
         raise ValueError(f"by is 'module' (a layer's parameters share a norm) or 'parameter', got {by!r}")
     optimised = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     layers: dict[str, list[nn.Parameter]] = {}
-    for name, parameter in _unwrapped(model).named_parameters():
+    for name, parameter in named.items():
         if id(parameter) in optimised:
             layers.setdefault(name if by == "parameter" else name.rpartition(".")[0], []).append(parameter)
     if not layers:
@@ -160,13 +196,15 @@ def _unwrapped(model: nn.Module) -> nn.Module:
             return model
 
 
-def _matched(speeds: Mapping[str, Speed], layers: list[str]) -> dict[str, Speed]:
+def _matched(speeds: Mapping[str, Any], layers: list[str]) -> dict[str, Speed]:
     """Each layer's speed by the first glob that matches it; a glob that decides nothing is an error."""
     if not speeds:
         raise ValueError("no speeds given; name at least one layer, as in {'0': 500.0, '*': 0.002}")
     chosen: dict[str, Speed] = {}
     for glob, speed in speeds.items():
         if not callable(speed):
+            if isinstance(speed, bool | str) or not hasattr(speed, "__float__"):
+                raise TypeError(f"the speed of {glob!r} is a number or a function of the step count, got {speed!r}")
             _check_speed(glob, float(speed))
         matches = [name for name in layers if fnmatchcase(name, glob)]
         if not matches:
@@ -199,26 +237,36 @@ def _gradients(parameters: list[nn.Parameter]) -> list[Tensor]:
             values.append(parameter.grad._values())
         else:
             values.append(parameter.grad)
-    return values
+    return [torch.view_as_real(value) if value.is_complex() else value for value in values]
 
 
-def _joint_norm(gradients: list[Tensor]) -> Tensor:
-    """The Frobenius norm of several tensors as one vector, in at least float32, whole even where they are sharded."""
-    norms = []
-    for gradient in gradients:
-        dtype = torch.promote_types(gradient.dtype, torch.float32)
-        norm = torch.linalg.vector_norm(gradient, dtype=dtype)
-        norms.append(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
-    return torch.linalg.vector_norm(torch.stack([norm.to(norms[0]) for norm in norms]))
+def _joint_norm(gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """The largest entry of several tensors, and the Frobenius norm of all as one vector in units of it.
+
+    In at least float32, whole even where they are sharded. The norm is the product: squares of entries below 1e-22 or
+    above 1e19 have no place in float32, the entries and the two factors do.
+    """
+    wide = [gradient.to(torch.promote_types(gradient.dtype, torch.float32)) for gradient in gradients]
+    largest = _together([torch.linalg.vector_norm(gradient, ord=torch.inf) for gradient in wide]).max()
+    unit = torch.where(largest == 0, 1, largest)
+    norms = [torch.linalg.vector_norm(gradient / unit.to(gradient.device)) for gradient in wide]
+    return largest, torch.linalg.vector_norm(_together(norms))
+
+
+def _together(numbers: list[Tensor]) -> Tensor:
+    whole = [number.full_tensor() if hasattr(number, "full_tensor") else number for number in numbers]
+    return torch.stack([number.to(whole[0]) for number in whole])
 
 
 def _warn_about(optimizer: torch.optim.Optimizer) -> None:
     settings = optimizer.param_groups
-    if any("betas" in group or "alpha" in group or "rho" in group for group in settings):
+    if any(OWN_SIZE & set(group) or ("alpha" in group and "lambd" not in group) for group in settings):
         consequence = "divides each step by its gradients' own size, which undoes constant speeds"
+    elif any("history_size" in group for group in settings):
+        consequence = "makes its step from differences of limited gradients: it is not as long as its speed"
     elif any(group.get("momentum") for group in settings):
         consequence = "has momentum, which mixes limited gradients: a step is no longer as long as its speed"
-    elif any(group.get("weight_decay") for group in settings):
+    elif any(group.get("weight_decay") or group.get("lambd") for group in settings):
         consequence = "adds weight decay after the limit"
     else:
         return

@@ -105,3 +105,10 @@ def test_doctor_prints_versions_and_devices(capsys) -> None:
     shown = capsys.readouterr().out
     assert "torch" in shown
     assert "GiB free" in shown
+
+
+def test_doctor_prints_what_starting_costs(capsys) -> None:
+    assert main(["doctor"]) == 0
+    times = [line for line in capsys.readouterr().out.splitlines() if line.endswith("s of processor time")]
+    assert [line.split("  ")[0] for line in times] == ["import tangentlens", "tangentlens --help"]
+    assert all(float(line.split()[-5]) >= 0 for line in times)  # how much decides nothing

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
 
 from tangentlens import studies
-from tangentlens.cli import main
+from tangentlens.cli import main, reproduce
 from tangentlens.studies import Band, Claim, Study, StudyOptions, StudyResult, judged
 from tangentlens.studies.claims_page import Seen, claims_page
 
@@ -27,7 +28,7 @@ def measured(monkeypatch: pytest.MonkeyPatch):
     def heights(*values: float) -> list[StudyOptions]:
         def run(options: StudyOptions) -> StudyResult:
             told.append(options)
-            return StudyResult("tower", [judged(HEIGHT, list(values))])
+            return StudyResult("tower", [judged(HEIGHT, list(values))], notes=(f"{options.data}/stairs is not there",))
 
         made = Study("tower", "A tower", "Guide, 1889", run)
         monkeypatch.setattr("tangentlens.cli.reproduce.study", lambda name: made)
@@ -65,11 +66,23 @@ def test_all_runs_every_study_and_keeps_their_folders_apart(measured, tmp_path: 
     assert len({options.run for options in told}) == len(told)
 
 
+def test_the_short_version_has_its_own_number_of_seeds_unless_told(measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = measured(324.0)
+    main(["reproduce", "lin2025", "--quick"])
+    made = replace(reproduce.study("lin2025"), quick_seeds=1)
+    monkeypatch.setattr("tangentlens.cli.reproduce.study", lambda name: made)
+    for words in (["--quick"], ["--quick", "--seeds", "2"], []):
+        main(["reproduce", "lin2025", *words])
+    assert [options.seeds for options in told] == [3, 1, 2, 3]
+
+
 def test_a_page_shows_the_claims_and_keeps_what_was_written_below_them(measured, tmp_path: Path) -> None:
     words = ["reproduce", "lin2025", "--quick", "--seeds", "2", "--pages", str(tmp_path / "pages")]
+    words += ["--data", str(tmp_path / "data")]
     measured(323.0, 325.0)
     main(words)
     page = tmp_path / "pages" / "tower.md"
+    assert "- DATA/stairs is not there" in page.read_text()
     assert "**1 of 1 claims hold.**" in page.read_text()
     assert "`tangentlens reproduce tower --quick --seeds 2`" in page.read_text()
     page.write_text(page.read_text() + "\n## Reading the table\n\nIt grows in summer.\n")

@@ -70,6 +70,8 @@ def test_check_prints_a_row_for_every_parameter(target: str, capsys) -> None:
     assert main(["check", target]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in ("0.weight", "0.bias", "3.weight", "3.bias", "fits"))
+    assert main(["check", target, "--modes", "3"]) == 0
+    assert "3 modes by d" in capsys.readouterr().out
     assert main(["check", target, "--parameters", "*.weight", "--full", "--dtype", "float64"]) == 0
     shown = capsys.readouterr().out
     assert "float64" in shown
@@ -90,6 +92,24 @@ def test_measure_writes_a_record_of_one_step_and_its_page(once: Path) -> None:
     assert errors(tree) == []
 
 
+def test_measuring_shows_how_far_it_is(target: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    from tangentlens.cli import measure
+
+    moved: list[int] = []
+
+    class Bar:
+        def __init__(self, total: int, **_: object) -> None:
+            self.total = total
+
+        def update(self) -> None:
+            moved.append(self.total)
+
+    monkeypatch.setattr(measure, "tqdm", Bar)
+    assert main(["measure", target]) == 0
+    names = json.loads(open_record("runs/build").attrs["measures"])
+    assert moved == [len(names)] * len(names)
+
+
 def test_measuring_into_a_finished_run_is_refused(measured: str, target: str, capsys) -> None:
     assert main(["measure", target, "--record", measured]) == 2
     assert measured in capsys.readouterr().err
@@ -107,7 +127,7 @@ def test_follow_records_every_checkpoint_at_its_step(target: str, folder: Path, 
 def test_a_followed_run_equals_one_recorded_while_training(target: str, folder: Path) -> None:
     from tangentlens.cli.target import target as built
     from tangentlens.kernels import entk
-    from tangentlens.record.checkpoints import load_into
+    from tangentlens.kernels.weights import load_into
 
     assert main(["follow", target, str(folder), "--record", "runs/theirs"]) == 0
     asked = built(target)

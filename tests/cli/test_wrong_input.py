@@ -33,6 +33,7 @@ def good(): return nn.Linear(4, 2), x
 def too_few_targets(): return nn.Linear(4, 2), (x, torch.zeros(9, dtype=torch.long))
 def parts_that_differ(): return nn.Bilinear(4, 4, 2), ((x, x[:9]), None)
 def another_width(): return nn.Linear(5, 2), x
+def no_such_class(): return nn.Linear(4, 2), (x, torch.full((12,), 7))
 def frozen(): return nn.Linear(4, 2).requires_grad_(False), x
 def noisy(): return Noisy(4, 2), x
 def coupled(): return Coupled(), x
@@ -62,6 +63,7 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("too_few_targets", "one row for each of the 12 examples, got (9,)"),
         ("parts_that_differ", "the same number of examples on its first axis, got inputs[0]: 12, inputs[1]: 9"),
         ("another_width", "should take the inputs beside it, got RuntimeError: mat1 and mat2 shapes"),
+        ("no_such_class", "classes from 0 to 1, one for each output, got 7 to 7"),
         ("frozen", "needs trainable parameters, got Linear with none"),
         ("noisy", "two runs on the same inputs must agree, got outputs that differ"),
         ("coupled", "needs batch norm with running statistics, got norm (BatchNorm1d)"),
@@ -80,6 +82,11 @@ def test_a_target_that_cannot_be_measured_is_refused_before_anything_is_written(
 def test_a_device_that_is_not_there_is_refused(here: Path, device: str, capsys) -> None:
     message = said(["check", "mine.py:good", "--device", device], capsys)
     assert f"got {device!r}" in message and "tangentlens doctor" in message
+
+
+def test_a_study_is_not_begun_on_a_device_that_is_not_there(here: Path, capsys) -> None:
+    message = said(["reproduce", "nam2024", "--quick", "--device", "banana", "--record", "out"], capsys)
+    assert "got 'banana'" in message and "tangentlens doctor" in message and not (here / "out").exists()
 
 
 @pytest.mark.parametrize("command", ["report", "watch", "export", "resume"])

@@ -21,7 +21,8 @@ def run(settings: Check) -> int:
         outputs=asked.outputs,
         parameters=list(settings.parameters) or None,
         dtype=getattr(torch, settings.dtype) if settings.dtype else None,
-        reduction="full" if settings.full else "mean",
+        reduction="full" if settings.full or settings.modes is not None else "mean",
+        modes=settings.modes,
     )
     print(chosen)
     if not chosen.fits:

@@ -42,6 +42,8 @@ class Check(Command):
     """A function without arguments that returns (model, inputs) or (model, (inputs, targets))."""
     full: bool = False
     """The plan of the whole kernel between all outputs, instead of its mean over outputs."""
+    modes: Annotated[int | None, arg(metavar="K")] = None
+    """The plan of the K largest modes of the whole kernel, and the route to them."""
     parameters: Annotated[tuple[str, ...], arg(metavar="GLOB")] = ()
     """Only parameters whose name matches one of these globs."""
     dtype: Literal["float32", "float64"] | None = None
@@ -85,7 +87,7 @@ class Reproduce(Command):
     paper: Positional[Annotated[str, arg(metavar="PAPER|all")]]
     """lin2025, nam2024, beaglehole2024, sun2023 or all."""
     quick: bool = False
-    """A short version: fewer steps, smaller settings."""
+    """A short version: fewer steps, smaller settings, in some studies fewer seeds."""
     seeds: Annotated[int | None, arg(metavar="K")] = None
     """Repeat over this many seeds; the default is each study's own."""
     json: Annotated[Path | None, arg(metavar="FILE")] = None

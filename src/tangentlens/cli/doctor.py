@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from tangentlens import __version__
 from tangentlens.cli.commands import Doctor
+from tangentlens.cli.starting import seconds_to_start
 
 NEEDED = [
     "torch",
@@ -34,7 +35,7 @@ OPTIONAL = {
 
 
 def run(settings: Doctor) -> int:
-    """Print versions, devices, free memory and optional packages; exit status 2 where a needed package is missing."""
+    """Print versions, devices, memory, packages and what starting costs; exit status 2 where one is missing."""
     print(f"tangentlens  {__version__}")
     print(f"python       {platform.python_version()} on {platform.platform()}")
     missing = [name for name in NEEDED if installed(name) is None]
@@ -46,6 +47,9 @@ def run(settings: Doctor) -> int:
     if "torch" not in missing:
         print()
         print("\n".join(devices()))
+    print()
+    for words, seconds in seconds_to_start().items():
+        print(f"{words:<20} {seconds:.2f} s of processor time")
     return 2 if missing else 0
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from tangentlens.capture.probe import probe
 from tangentlens.cli.commands import Measure
@@ -12,7 +14,7 @@ from tangentlens.cli.joined import joined
 from tangentlens.cli.shown import show
 from tangentlens.cli.target import Target, target
 from tangentlens.cli.usable import refuse_unusable
-from tangentlens.record import Recorder, every
+from tangentlens.record import Measure as Recorded, Recorder, Snapshot, every
 from tangentlens.record.instruments import applicable
 
 
@@ -23,6 +25,7 @@ def run(settings: Measure) -> int:
         run_folder = settings.record or f"runs/{asked.name}"
         settled = told(asked, run_folder, _kept(settings))
         refuse_unusable(asked, settled["measures"])
+        settled["measures"] = counted(settled["measures"])
         with Recorder(
             run_folder,
             asked.model,
@@ -54,6 +57,22 @@ def told(asked: Target, run_folder: str, kept: dict) -> dict[str, Any]:
         "title": Path(run_folder).name,
         "settings": kept,
     }
+
+
+def counted(measures: list[Recorded]) -> list[Recorded]:
+    """The same measures, with a bar on the terminal that moves as each of them is done."""
+    bar = tqdm(total=len(measures), desc="measuring", unit="measure", disable=None, leave=False)
+
+    def ticking(measure: Recorded) -> Recorded:
+        def compute(snapshot: Snapshot) -> Any:
+            try:
+                return measure.compute(snapshot)
+            finally:
+                bar.update()
+
+        return replace(measure, compute=compute)
+
+    return [ticking(measure) for measure in measures]
 
 
 def _kept(settings: Measure) -> dict:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlens.capture.probe import probe
+from tangentlens.cli.devices import refuse_unusable_device
 from tangentlens.errors import BadInput, RefusedForMemory, exit_status
 from tangentlens.record.quiet import observed
 
@@ -111,15 +112,8 @@ def _inputs_and_targets(probe: Any, words: str) -> tuple[Any, Any]:
 
 
 def _on(device: str, model: nn.Module, inputs: Any, targets: Any) -> tuple[nn.Module, Any, Any]:
-    try:
-        return model.to(device), _moved(inputs, device), _moved(targets, device)
-    except (RuntimeError, AssertionError) as error:
-        if exit_status(error) is not None:  # out of memory has a status of its own
-            raise
-        raise BadInput(
-            f"--device is one that torch can use here, got {device!r} ({_first_line(error)}); "
-            "see those there are with: tangentlens doctor"
-        ) from error
+    refuse_unusable_device(device)
+    return model.to(device), _moved(inputs, device), _moved(targets, device)
 
 
 def _refuse_what_does_not_run(made: Target, words: str) -> None:
