@@ -43,7 +43,7 @@ def test_the_mlp_has_torchs_initialisation_and_no_biases() -> None:
 
 
 def test_curves_follow_every_hidden_layer_from_the_shared_start() -> None:
-    training = Training(0.5, epochs=3, batch=16, looks=(1,), probe=20, draws=3)
+    training = Training(0.5, epochs=3, batch=16, looks=(1,), probe=20, draws=19)
     task = made_task()
     plain = mlp_curves(task, training, 0, width=12, hidden=2)
     limits = replace(training, rate=0.05, speeds=(("0", 5.0), ("*", 0.2)))

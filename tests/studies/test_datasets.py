@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tangentlens.studies import datasets
+from tangentlens.studies.sun2023.language import own, treebank, wikipedia
 
 
 def read(name: str, folder: Path, *choices: str) -> object:
@@ -63,6 +64,30 @@ def test_plain_texts_are_strings_of_known_length(data_folder: Path) -> None:
     assert len(read("wikitext2", data_folder, "test").split()) > 200_000
 
 
+def test_the_training_part_of_wikitext_is_read_where_the_user_has_it(tmp_path: Path) -> None:
+    with pytest.raises(datasets.MissingData, match=r"wiki.train.tokens.*from the wiki.\*.tokens of WikiText-2"):
+        datasets.wikitext2("train", tmp_path)
+    (tmp_path / "wikitext2").mkdir()
+    for split in ("train", "valid"):
+        (tmp_path / "wikitext2" / f"wiki.{split}.tokens").write_text(f"= {split} =\n a b\n")
+    assert datasets.wikitext2("train", tmp_path).split() == ["=", "train", "=", "a", "b"]
+    text = wikipedia(tmp_path)
+    assert len(text.train) == 5 and text.words[0] == "<unk>"
+
+
+def test_treebank_and_ones_own_text_are_lines_with_an_end(tmp_path: Path) -> None:
+    for name, file in (("ptb", "ptb.{}.txt"), ("text", "{}.txt")):
+        (tmp_path / name).mkdir()
+        for split in ("train", "test"):
+            (tmp_path / name / file.format(split)).write_text(" no it was n't <unk> \n\n but N while\n")
+    words = ["no", "it", "was", "n't", "<unk>", "<eos>", "but", "N", "while", "<eos>"]
+    assert datasets.penn_treebank("train", tmp_path).split() == datasets.own_text("test", tmp_path).split() == words
+    for language in (treebank(tmp_path), own(tmp_path)):
+        assert len(language.train) == 10 and set(language.words) == set(words) and language.train[4] == 0
+    with pytest.raises(datasets.MissingData, match=r"ptb needs .*ptb.valid.txt.*Mikolov's simple-examples"):
+        datasets.penn_treebank("valid", tmp_path)
+
+
 def test_house_numbers_are_read_with_zero_as_class_zero(tmp_path: Path) -> None:
     from scipy.io import savemat
 
@@ -90,7 +115,9 @@ def test_faces_are_cropped_square_and_labelled_by_an_attribute(tmp_path: Path) -
 
 
 def test_absent_data_are_said_with_the_place_they_belong_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(datasets.MissingData, match=r"mnist needs .*train-images-idx3-ubyte.gz.*TANGENTLENS_DATA"):
+    with pytest.raises(
+        datasets.MissingData, match=r"mnist needs .*train-images-idx3-ubyte.gz.*yann.lecun.*TANGENTLENS_DATA"
+    ):
         datasets.mnist(folder=tmp_path)
     monkeypatch.setenv("TANGENTLENS_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(datasets.MissingData, match="nowhere; set TANGENTLENS_DATA"):

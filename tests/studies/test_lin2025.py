@@ -5,13 +5,19 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 from tangentlens.kernels import entk, entk_by_layer, entk_full
+from tangentlens.measures.cliffs import Cliffs
+from tangentlens.measures.families import modular_families
 from tangentlens.measures.linearised import linearisation_fidelity, linearised_prediction
+from tangentlens.report.sections import sections_of
+from tangentlens.studies import StudyOptions, study
 from tangentlens.studies.claims_table import table
-from tangentlens.studies.lin2025 import modular_mlp, modular_transformer, superposition, transformer_model
+from tangentlens.studies.lin2025 import experiment, modular_mlp, modular_transformer, superposition, transformer_model
 from tangentlens.studies.lin2025.labelled import mlp_dataset, superposition_dataset, transformer_dataset
 from tangentlens.studies.lin2025.linearised import RIDGE, linearised_run, linearised_verdicts
 from tangentlens.studies.lin2025.mlp_verdicts import mlp_verdicts
@@ -136,10 +142,25 @@ def test_rescaled_spectra_are_those_of_the_kernel_scaled_on_both_sides():
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_a_short_run_of_the_mlp_ends_in_its_table_and_its_labelled_data():
-    run = modular_mlp.mlp_run(ModularAddition(epochs=10))
+@pytest.fixture(scope="module")
+def short_mlp() -> modular_mlp.MLPRun:
+    return modular_mlp.mlp_run(ModularAddition(epochs=10))
+
+
+@pytest.fixture(scope="module")
+def short_toy() -> superposition.SuperpositionRun:
+    return superposition.superposition_run(Superposition(steps=3, examples=40))
+
+
+@pytest.fixture(scope="module")
+def short_transformer() -> modular_transformer.TransformerRun:
+    return modular_transformer.transformer_run(ModularTransformer(modulus=11, epochs=20))
+
+
+def test_a_short_run_of_the_mlp_ends_in_its_table_and_its_labelled_data(short_mlp):
+    run = short_mlp
     assert run.steps == [0, 10] and run.found[0].largest(2) == [1, 57]
-    assert run.carried_first and set(run.layers) == {"hidden", "readout"}
+    assert set(run.layers) == {"hidden", "readout"} and run.layer_steps == [0, 10] and run.learned is None
     verdicts = mlp_verdicts([run], [run])
     by_name = {verdict.id: verdict for verdict in verdicts}
     assert len(by_name) == len(verdicts)
@@ -147,12 +168,67 @@ def test_a_short_run_of_the_mlp_ends_in_its_table_and_its_labelled_data():
     assert not by_name["M1"].holds and not by_name["M6.a+b"].holds  # ten epochs teach nothing of the sum
     assert by_name["M9.onset"].ours is None and not by_name["M9.onset"].holds
     assert "not holding" in table(verdicts)
-    of_more_seeds = mlp_verdicts([run], [run], [110.0, 150.0, float("inf")])
+    of_more_seeds = mlp_verdicts([run], [run], [110.0, 150.0])
     (last_wrong_pair,) = [verdict for verdict in of_more_seeds if verdict.id == "M9.end"]
     assert last_wrong_pair.ours == 150.0 and last_wrong_pair.holds and last_wrong_pair.seeds == 3
     assert not by_name["M9.end"].holds and by_name["M9.end"].ours == float("inf")
     labelled = mlp_dataset([run])
-    assert dict(labelled.sizes) == {"seed": 1, "step": 2, "mode": 200, "family": 4}
+    sizes = {"seed": 1, "step": 2, "mode": 200, "family": 4, "end": 2, "layer": 2, "layer_step": 2}
+    assert dict(labelled.sizes) == sizes and bool(labelled["onset"].isnull().all())
+
+
+def test_the_labelled_data_has_its_figures_in_the_report(short_mlp, short_toy, short_transformer):
+    control = replace(short_mlp, layers={}, layer_steps=[])
+    groups = {
+        "superposition": superposition_dataset([short_toy, short_toy]),
+        "modular_mlp": mlp_dataset([short_mlp]),
+        "modular_mlp_control": mlp_dataset([control]),
+        "modular_transformer": transformer_dataset(short_transformer),
+    }
+    tree = xr.DataTree.from_dict({f"/{name}": data for name, data in groups.items()})
+    panels = {
+        f"{section.name}/{panel.name}": panel for section in sections_of({"run": tree}) for panel in section.panels
+    }
+    assert set(panels) == {
+        "superposition/spectra", "superposition/maps",
+        "modular_mlp/overlap", "modular_mlp/rate", "modular_mlp/layers", "modular_mlp/layer-spectra",
+        "modular_transformer/overlap", "modular_transformer/rate", "modular_transformer/spectra",
+        "modular_transformer/tensors",
+    }  # fmt: skip
+    maps = panels["superposition/maps"].figures
+    assert len(maps) == 4  # two betas, raw and normalised, of one seed
+    np.testing.assert_allclose(
+        maps["m=10, S=0.3, seed 0, beta 0.3: as they are"].data[0].z, short_toy.maps[0.3], rtol=1e-5
+    )
+    rate = {trace.name: trace.y for trace in panels["modular_mlp/rate"].figures["run"].data}
+    rise = short_mlp.second_block["a+b"][1] - short_mlp.second_block["a+b"][0]
+    np.testing.assert_allclose(rate["window, seed 0"], [rise, rise], rtol=1e-5)
+    assert "memorising" in rate
+
+
+def test_the_learned_block_is_the_one_above_the_largest_cliff_training_made_wherever_it_was_before():
+    families = modular_families(*torch.cartesian_prod(torch.arange(5), torch.arange(5)).unbind(1), 5)
+    features = torch.cat([families["a+b"], families["a-b"]], 1)
+    block = torch.linalg.qr(features).Q
+    rest = torch.linalg.qr(torch.cat([block, torch.eye(25, dtype=torch.float64)], 1)).Q[:, 8:]
+    end = torch.cat([rest[:, :3], block, rest[:, 3:]], 1)
+    start = torch.cat([rest[:, :9], block, rest[:, 9:]], 1)
+    numbers = torch.ones(3, dtype=torch.float64)
+    last = Cliffs(torch.tensor([3, 11, 20]), torch.tensor([9.0, 2.0, 1.0]).double(), numbers, numbers, numbers,
+                  torch.tensor([False, True, True]))  # fmt: skip
+    found = modular_mlp.learned_block(last, [start, end], families)
+    assert found is not None and found.places == [(9, 17), (3, 11)] and set(found.carried[:2]) == {"a+b", "a-b"}
+    assert found.overlaps["a+b"] == pytest.approx([100.0, 100.0])
+    assert modular_mlp.learned_block(replace(last, learned=torch.zeros(3, dtype=torch.bool)), [end], families) is None
+
+
+def test_the_short_version_repeats_over_the_seeds_it_is_told(monkeypatch, short_mlp, short_toy):
+    trained: list[int] = []
+    monkeypatch.setattr(experiment, "superposition_run", lambda setting: short_toy)
+    monkeypatch.setattr(experiment, "mlp_run", lambda task, **how: trained.append(task.seed) or short_mlp)
+    experiment.run(StudyOptions(quick=True, seeds=2))
+    assert trained == [0, 1, 0, 1]  # and once more the control
+    assert study("lin2025").quick_seeds == 1
 
 
 def test_the_epoch_of_the_last_wrong_pair_is_found_without_kernels(monkeypatch):
@@ -164,8 +240,8 @@ def test_the_epoch_of_the_last_wrong_pair_is_found_without_kernels(monkeypatch):
     assert modular_mlp.first_perfect_epoch(ModularAddition(epochs=19)) == float("inf")
 
 
-def test_a_short_run_of_superposition_ends_in_its_table_and_its_labelled_data():
-    run = superposition.superposition_run(Superposition(steps=3, examples=40))
+def test_a_short_run_of_superposition_ends_in_its_table_and_its_labelled_data(short_toy):
+    run = short_toy
     verdicts = superposition_verdicts([run])
     assert {"T1(m=10, S=0.3)", "T5(m=10, S=0.3)", "T6(m=10, S=0.3)"} <= {verdict.id for verdict in verdicts}
     assert not all(verdict.holds for verdict in verdicts)
@@ -173,8 +249,8 @@ def test_a_short_run_of_superposition_ends_in_its_table_and_its_labelled_data():
     assert len(beta_table([run])) == 3
 
 
-def test_a_short_run_of_the_transformer_ends_in_its_table_and_its_labelled_data():
-    run = modular_transformer.transformer_run(ModularTransformer(modulus=11, epochs=20))
+def test_a_short_run_of_the_transformer_ends_in_its_table_and_its_labelled_data(short_transformer):
+    run = short_transformer
     verdicts = {verdict.id: verdict for verdict in transformer_verdicts(run)}
     assert run.steps == [0, 20] and set(run.tensors) >= {"embedding", "unembedding", "full"}
     assert not verdicts["X1"].holds and not verdicts["X2"].holds
@@ -210,8 +286,6 @@ def test_the_superposition_network_lies_in_the_range_of_its_own_jacobian():
 
 
 def test_what_is_kept_can_be_opened_again(tmp_path):
-    import xarray as xr
-
     from tangentlens.record import open_record
     from tangentlens.studies.lin2025.recording import kept
 

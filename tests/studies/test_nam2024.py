@@ -10,18 +10,27 @@ import numpy as np
 import pytest
 import torch
 
+from tangentlens.kernels.features import features
 from tangentlens.record.open import open_record
 from tangentlens.studies import study
 from tangentlens.studies.claims import StudyOptions, claims_json
 from tangentlens.studies.datasets import MissingData, mnist
 from tangentlens.studies.nam2024 import judged_results, run
-from tangentlens.studies.nam2024.looking import audience, look
+from tangentlens.studies.nam2024.claims_pictures import _share_as_far_apart
+from tangentlens.studies.nam2024.looking import Look, audience, look
 from tangentlens.studies.nam2024.material import Labelled, Material, with_code
-from tangentlens.studies.nam2024.models import AdditionTransformer, fully_connected, plain_deep, residual
+from tangentlens.studies.nam2024.models import (
+    AdditionTransformer,
+    FromTheStart,
+    fully_connected,
+    plain_deep,
+    residual,
+    scaled,
+)
 from tangentlens.studies.nam2024.recording import kept
 from tangentlens.studies.nam2024.results import EXPERIMENTS, Results, all_arms, measured
 from tangentlens.studies.nam2024.sizes import FULL, QUICK, Sizes
-from tangentlens.studies.nam2024.training import Training, finished, head_parameters, trained
+from tangentlens.studies.nam2024.training import Training, finished, head_parameters, relative_loss, trained
 
 FEW = Training(steps=4, batch=32, learning_rate=0.02)
 TINY = Sizes(
@@ -138,6 +147,69 @@ def test_measuring_in_between_changes_nothing_of_the_training() -> None:
                 look(model, at)
         ends.append(model.state_dict())
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_a_training_told_how_far_to_go_stops_there() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 4), torch.randn(40, 2)
+    model, stops = fully_connected(4, (32,), 2), []
+    for step in trained(model, x, y, Training(steps=2000, batch=40, learning_rate=0.05, enough=0.5), pauses=(7,)):
+        stops.append(step)
+    assert stops[0] == 7 and stops[1] % 20 == 0 and stops[1] < 2000
+    assert relative_loss(model, x, y) <= 0.5 and relative_loss(model, x, y + 100) > 0.9
+
+
+def test_what_was_there_at_the_start_is_taken_off_and_its_head_is_still_found() -> None:
+    torch.manual_seed(0)
+    network, x = fully_connected(4, (8,), 3), torch.randn(20, 4)
+    learned = FromTheStart(network)
+    assert torch.equal(learned(x), torch.zeros(20, 3))
+    assert {id(p) for p in learned.parameters()} == {id(p) for p in network.parameters()}
+    before = network(x).detach()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(1.5)
+    found = features(learned, x)
+    torch.testing.assert_close(found.values, network[:-1](x).detach())
+    torch.testing.assert_close(found.outputs, network(x).detach() - before)
+
+
+def test_scaled_weights_have_the_deviation_asked_for() -> None:
+    torch.manual_seed(0)
+    model = scaled(fully_connected(400, (300,), 2), 3.0)
+    assert float(model[1].weight.detach().std()) == pytest.approx(3 / 20, rel=1e-5) and not model[1].bias.any()
+
+
+def looks_of(values: list[float]) -> dict[str, list[Look]]:
+    arms = {}
+    for place, value in enumerate(values):
+        one = look(fully_connected(4, (5,), 3), TINY_AUDIENCE)
+        paper = replace(one.forward.paper, distance=value)
+        arms[str(place)] = [replace(one, forward=replace(one.forward, paper=paper))]
+    return arms
+
+
+TINY_AUDIENCE = audience(fully_connected(4, (5,), 3), torch.randn(40, 4), torch.eye(3)[torch.arange(40) % 3])
+
+
+def test_sizes_that_differ_in_any_order_are_told_from_chance() -> None:
+    bent = [looks_of([0.3 + shift, 0.4 + shift, 0.31 + shift]) for shift in (0, 0.02, -0.03)]
+    assert _share_as_far_apart(bent) == pytest.approx(1 / 36)  # up and down again, in every seed
+    mixed = [looks_of(values) for values in ([0.3, 0.4, 0.5], [0.5, 0.3, 0.4], [0.4, 0.5, 0.3])]
+    assert _share_as_far_apart(mixed) == 1
+    assert np.isnan(_share_as_far_apart(bent[:1]))
+    many = [looks_of([0.3, 0.35, 0.4, 0.45, 0.5]) for _ in range(4)]
+    assert _share_as_far_apart(many) < 0.001  # drawn, not gone through
+
+
+def test_every_alpha_reports_its_kernel_change_and_what_it_left(results: Results) -> None:
+    for found in results.downscaled:
+        assert list(found.arms) == list(found.changes) == list(found.left) == ["alpha 1", "alpha 4"]
+        assert all(0 <= change <= 1 for change in found.changes.values())
+        assert all(looks[0].forward.similarity == 1 for looks in found.arms.values())
+        assert found.arms["alpha 1"][0].distance == found.arms["alpha 4"][0].distance
+    data = judged_results(results).records["downscaled"]
+    assert data["training_targets_left"].dims == data["tangent_kernel_change"].dims == ("seed", "arm")
 
 
 def test_the_mark_says_the_class_and_touches_six_pixels() -> None:

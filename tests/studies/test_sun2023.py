@@ -17,7 +17,7 @@ from tangentlens.studies.sun2023.language_claims import language_verdicts
 from tangentlens.studies.sun2023.lazy import lazy_run
 from tangentlens.studies.sun2023.made_up_language import first_step, scored_pairs
 from tangentlens.studies.sun2023.order import by_kernel
-from tangentlens.studies.sun2023.reference import above_baseline, one_more_seed
+from tangentlens.studies.sun2023.reference import INDEX, SHARE, above_baseline, one_more_seed
 from tangentlens.studies.sun2023.row_adagrad import RowAdagrad
 from tangentlens.studies.sun2023.synthetic import (
     BEGIN,
@@ -162,10 +162,21 @@ def test_a_linear_cnn_reads_order_at_the_edges_of_a_text_alone() -> None:
 
 def test_one_seed_of_another_program_may_lie_where_one_more_of_ours_would() -> None:
     seen = [0.90, 0.94, 0.92, 0.96, 0.88]  # standard deviation .0316, Student's factor 2.776 with 4 degrees of freedom
-    band = one_more_seed(0.5, seen, 0.01)
+    band = one_more_seed(0.5, seen, 0.06)
     assert band.high == pytest.approx(0.5 + 2.776 * 0.031623 * (6 / 5) ** 0.5, abs=1e-4)
     assert one_more_seed(0.5, seen, 0.3).low == pytest.approx(0.2)
     assert one_more_seed(0.5, [0.9], 0.05).high == pytest.approx(0.55)
+
+
+def test_our_own_scatter_widens_a_band_twofold_at_most_and_never_beyond_what_is_possible() -> None:
+    wild = [0.0, 0.5, 1.0]
+    assert str(one_more_seed(0.5, wild, 0.1)) == "0.3 .. 0.7"
+    assert str(one_more_seed(0.95, wild, 0.1, SHARE)) == "0.75 .. 1"
+    # the mean of negative words, -.118 in one seed: three scattered seeds of ours still exclude no effect at all
+    assert 0.0 not in one_more_seed(-0.118, [-0.148, -0.118, -0.088], 0.25 * 0.118)
+    for possible in (SHARE, INDEX):
+        band = one_more_seed(0.5, wild, 1.5 / 8, possible)
+        assert 0.0 not in band and 1.0 not in band
 
 
 def test_a_scorer_must_beat_its_baseline_on_the_same_cases_by_two_standard_errors() -> None:

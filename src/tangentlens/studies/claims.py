@@ -225,12 +225,16 @@ class StudyResult:
 
 @dataclass(frozen=True)
 class Study:
-    """One paper: its name, and the function that measures everything it claims."""
+    """One paper: its name, and the function that measures everything it claims.
+
+    `quick_seeds` is how many seeds the short version repeats over unless a user says otherwise.
+    """
 
     name: str
     title: str
     paper: str
     run: Callable[[StudyOptions], StudyResult]
+    quick_seeds: int = 3
 
 
 def claims_json(verdicts: Sequence[Verdict]) -> str:

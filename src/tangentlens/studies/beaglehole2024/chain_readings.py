@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tangentlens.kernels import LayerMoments, layer_moments
-from tangentlens.measures.alignment_null import ansatz, in_random_basis
+from tangentlens.measures.alignment_null import ansatz
 from tangentlens.measures.alignment_readings import ansatz_readings
+from tangentlens.measures.alignment_turns import in_random_basis
 from tangentlens.measures.alignment_view import alignment_view, kernel_drift, top_overlap
 from tangentlens.measures.egop import feature_quality
 from tangentlens.measures.feature_machine import feature_machine
@@ -54,15 +55,15 @@ def error(network: nn.Module, batch: Batch) -> Tensor:
 
 
 def chain_readings(
-    network: nn.Module, data: Drawn, initial_weight: Tensor, initial_kernel: Tensor, draws: int
+    network: nn.Module, data: Drawn, initial_weight: Tensor, initial_kernel: Tensor, draws: int, step: int
 ) -> dict[str, float]:
     """One look at a network: every number by name."""
     moments = first_layer(network, data)
     weight, kernel = moments.weight, moments.ptk_covariance
-    readings = ansatz_readings(weight, initial_weight, kernel, initial_kernel, draws=draws)
+    readings = ansatz_readings(weight, initial_weight, kernel, initial_kernel, draws=draws, seed=step)
     for name, matrix in (("uncentred", weight), ("centred", weight - initial_weight)):
         # the paper's own control: the same spectrum, once, in a random basis (the null is its mean over many)
-        readings[f"{name}_random_kernel"] = ansatz(matrix, in_random_basis(kernel, seed=draws + 1), draws=0).value
+        readings[f"{name}_random_kernel"] = ansatz(matrix, in_random_basis(kernel, seed=step), draws=0).value
         readings[f"{name}_entries"] = ansatz(matrix, kernel, centering="entries", draws=0).value
     readings |= _features(moments, data)
     readings |= {f"kernel_{name}": value for name, value in kernel_drift(kernel, initial_kernel).items()}

@@ -75,12 +75,11 @@ def chain_run(
     data = drawn(chain or Chain(), examples, seed)
     network = relu_network(data.chain.inputs, width=width, scale=setting.scale, seed=seed)
     initial = first_layer(network, data)
-    initial_weight = initial.weight.clone()  # the moments' weight is the parameter itself, which training will move
     wanted = sorted({0, 1, setting.steps} | {max(2, round(share * setting.steps)) for share in times})
     readings = []
     for step in training(network, setting, data, seed):
         if step in wanted:
-            readings.append(chain_readings(network, data, initial_weight, initial.ptk_covariance, draws))
+            readings.append(chain_readings(network, data, initial.weight, initial.ptk_covariance, draws, step))
     return ChainRun(setting, seed, wanted, readings)
 
 

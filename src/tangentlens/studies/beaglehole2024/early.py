@@ -13,12 +13,15 @@ from torch import Tensor
 
 from tangentlens.kernels import layer_moments
 from tangentlens.measures.alignment import ansatz_correlation
-from tangentlens.measures.alignment_null import random_basis_null
+from tangentlens.measures.alignment_null import ansatz
 from tangentlens.measures.early_time import ptk_covariance_of, velocity_of
 from tangentlens.measures.free_probability import quadratic_early_limit
 from tangentlens.measures.relu_early_time import relu_early_limit
 from tangentlens.studies.beaglehole2024.chain import Chain
 from tangentlens.studies.beaglehole2024.networks import relu_network
+
+NULLS = 4
+"""Networks of a data set whose kernel is put in random bases; their chance levels are averaged."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,11 @@ def quadratic_early(
     data = power_law(examples, inputs, exponent)
     first, second = torch.randn(2, inputs, dtype=torch.float64)
     targets = (data @ first) * (data @ second)
-    limits = []
+    limits: list[tuple[Tensor, Tensor]] = []
     for _ in range(networks):
         weight = torch.randn(width, inputs, dtype=torch.float64)
         signs = torch.randint(0, 2, (width,)).double() * 2 - 1
-        limits.append(_limit(2 * (data @ weight.T) * signs, data, targets))
+        limits.append(_limit(2 * (data @ weight.T) * signs, data, targets, len(limits)))
     predicted = quadratic_early_limit(data, targets, width=width)
     infinite = quadratic_early_limit(data, targets, width=None)
     return _early(exponent, seed, predicted, infinite, limits)
@@ -59,14 +62,14 @@ def relu_early(
     torch.manual_seed(seed)
     data = power_law(examples, chain.inputs, exponent)
     targets = chain(data)
-    limits = []
+    limits: list[tuple[Tensor, Tensor]] = []
     for network in range(networks):
         layers = relu_network(chain.inputs, width=width, hidden=hidden, seed=1000 * seed + network).double()
         for weight in layers.parameters():  # the prediction is for Gaussian weights
             torch.nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
         before = layers[0](data).detach().requires_grad_(True)
         (gradients,) = torch.autograd.grad(layers[1:](before).sum(), before)
-        limits.append(_limit(gradients, data, targets))
+        limits.append(_limit(gradients, data, targets, len(limits)))
     predicted = relu_early_limit(data, targets, hidden=hidden)
     return _early(exponent, seed, predicted, predicted, limits)
 
@@ -101,14 +104,14 @@ def power_law(examples: int, width: int, exponent: float) -> Float[Tensor, "exam
     return (torch.randn(examples, width, dtype=torch.float64) * scales) @ basis.T
 
 
-def _limit(gradients: Tensor, data: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _limit(gradients: Tensor, data: Tensor, targets: Tensor, network: int) -> tuple[Tensor, Tensor]:
     velocity = velocity_of(gradients[:, None], data, targets[:, None])
-    kernel = ptk_covariance_of(gradients[:, None])
-    return ansatz_correlation(velocity, kernel), random_basis_null(velocity, kernel)
+    found = ansatz(velocity, ptk_covariance_of(gradients[:, None]), draws=39 if network < NULLS else 0, seed=network)
+    return found.value, found.null if network < NULLS else torch.full_like(found.value, torch.nan)
 
 
 def _early(
     exponent: float, seed: int, predicted: Tensor, infinite: Tensor, limits: list[tuple[Tensor, Tensor]]
 ) -> Early:
-    simulated, null = (torch.stack(part).mean().item() for part in zip(*limits))
+    simulated, null = (torch.stack(part).nanmean().item() for part in zip(*limits))
     return Early(exponent, seed, predicted.item(), infinite.item(), simulated, null)

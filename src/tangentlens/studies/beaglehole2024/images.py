@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +57,7 @@ class Training:
     first_layer_rate: float | None = None
     looks: Sequence[int] = ()
     probe: int | None = None
-    draws: int = 20
+    draws: int = 39
     centering: Centering = "entries"
 
 
@@ -171,6 +172,7 @@ def _look(
             moments[name].ptk_covariance,
             centering=training.centering,
             draws=training.draws,
+            seed=crc32(f"{name} {epoch}".encode()),
         )
         for name in curves.layers
     ]

@@ -57,10 +57,10 @@ QUICK = Sizes(
     mlp_width=256,
     mlp_epochs={"mnist": 6, "cifar10": 40, "svhn": 12, "celeba": 12},
     probe=2_000,
-    draws=10,
+    draws=39,
     vgg=None,
     transformer=None,
-    beyond=False,
+    beyond=True,
     stand_ins=False,
 )
 FULL = Sizes(
@@ -71,8 +71,8 @@ FULL = Sizes(
     mlp_width=256,
     mlp_epochs={"mnist": 50, "cifar10": 150, "svhn": 150, "celeba": 50},
     probe=None,
-    draws=20,
-    vgg=Training(1.0, epochs=50, batch=256, momentum=0.9, looks=(1, 5, 12, 25), probe=1000, draws=20),
+    draws=39,
+    vgg=Training(1.0, epochs=50, batch=256, momentum=0.9, looks=(1, 5, 12, 25), probe=1000, draws=39),
     transformer=Shape(),
     beyond=True,
     stand_ins=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 import torch
 from jaxtyping import Float, Int
@@ -27,7 +28,7 @@ class Shape:
     batch: int = 64
     rate: float = 1e-3
     probe: int = 48
-    draws: int = 20
+    draws: int = 39
 
 
 class Block(nn.Module):
@@ -97,7 +98,7 @@ def transformer_run(
         optimizer.step()
         losses.append(loss.item())
         if step in (1, shape.steps):
-            looks.append(_parts(network, probe, initial, shape))
+            looks.append(_parts(network, probe, initial, shape, step))
     parts = {part: {name: (start, looks[1][part][name]) for name, start in looks[0][part].items()} for part in looks[0]}
     return TransformerRun(parts, (losses[0], sum(losses[-20:]) / len(losses[-20:])))
 
@@ -111,7 +112,9 @@ def _loss(network: nn.Module, windows: Int[Tensor, "example position"]) -> Tenso
     return nn.functional.cross_entropy(network(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
 
 
-def _parts(network: Characters, probe: Tensor, initial: dict[str, Tensor], shape: Shape) -> dict[str, dict[str, float]]:
+def _parts(
+    network: Characters, probe: Tensor, initial: dict[str, Tensor], shape: Shape, step: int
+) -> dict[str, dict[str, float]]:
     """One capture, every linear map of every block; the packed one head by head."""
     names = [f"blocks.{block}.{part}" for block in range(shape.blocks) for part in ("packed", "out", "up", "down")]
     moments = layer_moments(network, probe, layers=names, outputs=lambda scores: scores[:, -1])
@@ -122,6 +125,7 @@ def _parts(network: Characters, probe: Tensor, initial: dict[str, Tensor], shape
         for piece, rows in pieces.items():
             chosen, own = rows_of(weight, kernel, rows)
             start, _ = rows_of(initial[f"{name}.weight"], kernel, rows)
-            readings = ansatz_readings(chosen, start, own, draws=shape.draws)
+            seed = crc32(f"{name} {piece} {step}".encode())
+            readings = ansatz_readings(chosen, start, own, draws=shape.draws, seed=seed)
             parts[f"{name} {piece}".strip()] = {key: float(value) for key, value in readings.items()}
     return parts

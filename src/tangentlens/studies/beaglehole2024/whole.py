@@ -154,4 +154,4 @@ STUDY = Study(
     paper="Beaglehole, Mitliagkas, Agarwala: arXiv 2402.05271 v4 (TMLR, November 2024)",
     run=run,
 )
-"""`tangentlens reproduce beaglehole2024`: about three minutes with --quick on two cores; in full, a GPU is wanted."""
+"""`tangentlens reproduce beaglehole2024`: about four minutes with --quick on two cores; in full, a GPU is wanted."""

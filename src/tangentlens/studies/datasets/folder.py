@@ -10,6 +10,23 @@ from tangentlens.errors import BadInput
 _CHECKOUT = Path(__file__).resolve().parents[4]
 
 
+SOURCES = {
+    "ag_news": "the test.csv and train.csv of Zhang et al. 2015, huggingface.co/datasets/fancyzhx/ag_news",
+    "celeba": "mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+    "cifar10": "cs.toronto.edu/~kriz/cifar.html, as one npz of x_train, y_train, x_test, y_test",
+    "imdb": "ai.stanford.edu/~amaas/data/sentiment, as a tsv of text and label",
+    "mnist": "yann.lecun.com/exdb/mnist",
+    "ptb": "the ptb.train.txt, ptb.valid.txt and ptb.test.txt of Mikolov's simple-examples, "
+    "fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+    "sst2": "nlp.stanford.edu/sentiment, as tsv files of sentence and label",
+    "svhn": "ufldl.stanford.edu/housenumbers",
+    "text": "a text of your own, words parted by blanks",
+    "tinyshakespeare": "github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt, gzipped",
+    "wikitext2": "the wiki.*.tokens of WikiText-2, huggingface.co/datasets/Salesforce/wikitext",
+}
+"""Where a dataset is to be had."""
+
+
 class MissingData(BadInput):
     """A dataset is not in the data folder, or there is no such folder."""
 
@@ -34,5 +51,6 @@ def data_file(dataset: str, name: str, given: Path | str | None = None) -> Path:
     """One file (or folder) of a dataset; says what is missing and where it was looked for."""
     file = data_folder(given) / dataset / name
     if not file.exists():
-        raise MissingData(f"{dataset} needs {file}, which is not there; put it there or set TANGENTLENS_DATA")
+        source = f" (from {SOURCES[dataset]})" if dataset in SOURCES else ""
+        raise MissingData(f"{dataset} needs {file}, which is not there; put it there{source} or set TANGENTLENS_DATA")
     return file

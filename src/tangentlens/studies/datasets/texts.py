@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tangentlens.studies.datasets.folder import data_file
+from tangentlens.studies.datasets.folder import MissingData, data_file
 
 SENTIMENTS = ("negative", "positive")
 TOPICS = ("World", "Sports", "Business", "Sci/Tech")
@@ -63,10 +63,37 @@ def tiny_shakespeare(folder: Path | str | None = None) -> str:
     return gzip.decompress(data_file("tinyshakespeare", "input.txt.gz", folder).read_bytes()).decode("utf-8")
 
 
-def wikitext2(split: Literal["valid", "test"] = "valid", folder: Path | str | None = None) -> str:
-    """WikiText-2 (Merity et al. 2016), raw text as one string; the training part is not among the files."""
+def wikitext2(split: Literal["train", "valid", "test"] = "valid", folder: Path | str | None = None) -> str:
+    """WikiText-2 (Merity et al. 2016) as one string: `wikitext2/wiki.{split}.tokens`, or `wikitext2_valid_test`.
+
+    The second folder has no training part.
+    """
+    try:
+        return data_file("wikitext2", f"wiki.{split}.tokens", folder).read_text(encoding="utf-8")
+    except MissingData:
+        if split == "train":
+            raise
     file = data_file("wikitext2_valid_test", f"{split}.txt.gz", folder)
     return gzip.decompress(file.read_bytes()).decode("utf-8")
+
+
+def penn_treebank(split: Literal["train", "valid", "test"] = "train", folder: Path | str | None = None) -> str:
+    """The Penn Treebank as language models read it (Mikolov et al. 2010), a sentence a line: `ptb/ptb.{split}.txt`."""
+    return with_line_ends(data_file("ptb", f"ptb.{split}.txt", folder).read_text(encoding="utf-8"))
+
+
+def own_text(split: Literal["train", "test"] = "train", folder: Path | str | None = None) -> str:
+    """A text of the user's, words parted by blanks and a sentence a line: `text/{split}.txt`."""
+    return with_line_ends(data_file("text", f"{split}.txt", folder).read_text(encoding="utf-8"))
+
+
+def with_line_ends(text: str) -> str:
+    """Each line closed by <eos>, as language models are trained on the Penn Treebank.
+
+    >>> with_line_ends("no it was\\n\\nyes").split()
+    ['no', 'it', 'was', '<eos>', 'yes', '<eos>']
+    """
+    return " ".join(f"{line.strip()} <eos>" for line in text.splitlines() if line.strip())
 
 
 def _rows(lines: Iterable[str], delimiter: str, quoting: Literal[0, 1, 2, 3]) -> Iterable[dict[str, str]]:

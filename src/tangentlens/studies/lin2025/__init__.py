@@ -10,4 +10,5 @@ STUDY = Study(
     title="Feature Identification via the Empirical NTK",
     paper="J. Lin, arXiv 2510.00468 (toy models of superposition: v1-v3; modular addition: v1-v4; Transformer: v3, v4)",
     run=run,
+    quick_seeds=1,
 )

@@ -30,10 +30,10 @@ QUICK_SETTINGS = SETTINGS[:1]
 def run(options: StudyOptions) -> StudyResult:
     """Superposition and the MLP over `seeds` seeds; the Transformer at the paper's seed 2; the linearised network.
 
-    `quick`: one seed, the first superposition setting, the MLP and its control; no Transformer, no linearised network.
+    `quick`: the first superposition setting, the MLP and its control; no Transformer, no linearised network.
     A `run` folder receives all numbers, and records of a grokking and a memorising MLP, whose report shows the figures.
     """
-    seeds = range(1 if options.quick else options.seeds)
+    seeds = range(options.seeds)
     settings = QUICK_SETTINGS if options.quick else SETTINGS
     toys = [
         superposition_run(Superposition(hidden, sparsity, seed=seed))
@@ -42,10 +42,10 @@ def run(options: StudyOptions) -> StudyResult:
     tasks = [ModularAddition(seed=seed, device=options.device) for seed in seeds]
     grokked = [mlp_run(task) for task in _shown(tasks, "modular addition")]
     controls = [ModularAddition(seed=seed, train_share=CONTROL, device=options.device) for seed in seeds]
-    memorised = [mlp_run(task) for task in _shown(controls, "its control")]
-    more = [] if options.quick else range(max(options.seeds, PERFECT_SEEDS))
+    memorised = [mlp_run(task, layers_every=None) for task in _shown(controls, "its control")]
+    more = range(options.seeds, options.seeds if options.quick else PERFECT_SEEDS)
     perfect = [first_perfect_epoch(ModularAddition(seed=seed, device=options.device)) for seed in more]
-    verdicts = superposition_verdicts(toys) + mlp_verdicts(grokked, memorised, perfect or None)
+    verdicts = superposition_verdicts(toys) + mlp_verdicts(grokked, memorised, perfect)
     records = {
         "superposition": superposition_dataset(toys),
         "modular_mlp": mlp_dataset(grokked),
@@ -54,7 +54,7 @@ def run(options: StudyOptions) -> StudyResult:
     notes = ["", "raw and column-normalised maps of modes by features (normalisation makes weak maps look sharp):"]
     notes += beta_table([each for each in toys if each.setting.seed == 0])
     if options.quick:
-        notes.append("quick: one seed; left out: two superposition settings, the Transformer, the linearised network")
+        notes.append("quick: left out are two superposition settings, the Transformer and the linearised network")
     else:
         (task,) = _shown([ModularTransformer(seed=2)], "transformer")
         transformer = transformer_run(task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,21 +11,17 @@ import torch
 from tangentlens.measures.tracking import change_points, first_learned_cliff, lag_of_peak, onset, rate_of_change
 from tangentlens.studies.claims import Verdict, judged_all
 from tangentlens.studies.lin2025.mlp_claims import CLAIMS
-from tangentlens.studies.lin2025.modular_mlp import MLPRun
-
-ONSET = 0.5  # the declared rule: the first recorded epoch at which half of the test pairs are right
+from tangentlens.studies.lin2025.modular_mlp import ONSET, MLPRun
 
 
-def mlp_verdicts(
-    runs: Sequence[MLPRun], controls: Sequence[MLPRun], perfect: Sequence[float] | None = None
-) -> list[Verdict]:
+def mlp_verdicts(runs: Sequence[MLPRun], controls: Sequence[MLPRun], perfect: Sequence[float] = ()) -> list[Verdict]:
     """Every claim about the MLP, one value per run, beside initialisation, chance and the memorising control.
 
-    `perfect`: the epochs of `first_perfect_epoch` over more seeds than the runs have. The last wrong test pair decides
+    `perfect`: the epochs of `first_perfect_epoch` for seeds beyond those of the runs. The last wrong test pair decides
     that epoch, so it scatters over a factor of three, and the median of three seeds says little.
     """
     values = {**_spectra(runs), **_blocks(runs), **_layers(runs), **_course(runs), **_control(runs, controls)}
-    values["M9.end"] = list(perfect if perfect is not None else map(_perfect, runs))
+    values["M9.end"] = [*map(_perfect, runs), *perfect]
     return judged_all(CLAIMS, values, _baselines(runs, controls), _notes(runs, controls))
 
 
@@ -49,12 +45,12 @@ def _blocks(runs: Sequence[MLPRun]) -> dict[str, Any]:
         "M7.b": [run.first_block["b"][0] for run in runs],
         "M6.a+b": [run.second_block["a+b"][-1] for run in runs],
         "M6.a-b": [run.second_block["a-b"][-1] for run in runs],
-        "M6.scan": [run.carried_second for run in runs],
+        "M6.scan": [run.learned.carried if run.learned else [] for run in runs],
     }
 
 
 def _layers(runs: Sequence[MLPRun]) -> dict[str, Any]:
-    hidden, readout = [run.layers["hidden"] for run in runs], [run.layers["readout"] for run in runs]
+    hidden, readout = ([run.layers[name][-1] for run in runs] for name in ("hidden", "readout"))
     return {
         "M3.cliff": [each.positions for each in hidden],
         "M3.ratio": [each.ratio for each in hidden],
@@ -114,13 +110,40 @@ def _baselines(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> dict[str, 
 
 def _notes(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> dict[str, str]:
     alarms = "; ".join(_effective_dimension_alarms(run) for run in (*runs, *controls))
+    found = _blocks_found(runs)
     return {
+        "M6.a+b": f"the window 57-112; in the block above the largest learned cliff: {found('a+b', -1)}",
+        "M6.a-b": f"the window 57-112; in the block above the largest learned cliff: {found('a-b', -1)}",
+        "M6.scan": f"the block above the largest learned cliff, no width told: {found(None, -1)}",
+        "M10.init": f"the final block followed back by content: {found('a+b', 0)}, a maximum over windows",
+        "C1.sum": f"in the window 57-112; blocks above a learned cliff: {_blocks_found(controls)(None, -1)}",
         "M1": "cliffs against a smooth spectrum, error rate 0.01",
-        "M9.end": "one wrong test pair of 253 decides it; judged on seeds of its own, trained without kernels",
-        "M11": "retrospective: a maximum needs the whole run",
+        "M9.end": "one wrong test pair of 253 decides it; judged on more seeds, these trained without kernels",
+        "M11": "retrospective: a maximum needs the whole run; of the block found and followed back: "
+        f"{', '.join(map(_followed_peak, runs))}",
         "M11.lag": f"onset: test accuracy >= {ONSET}; epochs recorded every {runs[0].steps[1] - runs[0].steps[0]}",
         "D1": f"beside it, change points of the effective dimension, from the past alone: {alarms}",
     }
+
+
+def _blocks_found(runs: Sequence[MLPRun]) -> Callable[[str | None, int], str]:
+    """What to say of the learned blocks, run by run: their place or a family's share in them, at one of the records."""
+
+    def said(run: MLPRun, family: str | None, row: int) -> str:
+        if run.learned is None:
+            return "none"
+        if family is None:
+            first, end = run.learned.places[row]
+            return f"modes {first}-{end - 1}"
+        return f"{run.learned.overlaps[family][row]:.1f}"
+
+    return lambda family, row: ", ".join(said(run, family, row) for run in runs)
+
+
+def _followed_peak(run: MLPRun) -> str:
+    if run.learned is None:
+        return "none"
+    return f"{run.steps[int(rate_of_change(run.steps, run.learned.overlaps['a+b']).argmax())]}"
 
 
 def _perfect(run: MLPRun) -> float:

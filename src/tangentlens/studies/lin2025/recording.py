@@ -23,7 +23,8 @@ def kept(folder: Path, records: Mapping[str, Any], tasks: Mapping[str, ModularAd
         record.to_zarr(folder / "lin2025.zarr", group=name, mode="a", consolidated=False)
     for name, task in tasks.items():
         record_mlp(folder / name, task)
-    return "see them: tangentlens report " + " ".join(f"'{folder / name}'" for name in tasks)
+    runs = " ".join(f"'{folder / name}'" for name in tasks)
+    return f"see them: tangentlens report {runs}; the study's own figures: tangentlens report '{folder}/lin2025.zarr'"
 
 
 def record_mlp(run: Path, task: ModularAddition) -> None:

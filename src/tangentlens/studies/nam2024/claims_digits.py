@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
+from tangentlens.measures.jackknife import Interval
 from tangentlens.studies.claims import Band
 from tangentlens.studies.nam2024.looking import Look
 from tangentlens.studies.nam2024.questions import NEGATIVE, POSITIVE, Question, asked, only, yes
@@ -95,8 +99,6 @@ FROZEN = [
           source="paper", unit="epochs"),
     asked("15-frozen", "and not with frozen features", "v1 abstract", None, _not_minimal,
           lambda r: [look.forward.regime.name for look in _ends(r, "frozen", "frozen")], source="independent run"),
-    asked("17-best", "The best network of the tuned ones is in the minimal-feature regime", "v1 abstract", MINIMAL,
-          only(MINIMAL), lambda r: [_best(arms).forward.regime.name for arms in _tuned(r)], source="paper"),
     asked("18-faster", "Features of larger eigenvalue gain in quality faster", "v3 Fig. 5", None, POSITIVE,
           lambda r: [_early_gain(arms["full"]) for arms in r.frozen], every_seed=True,
           unit="quality gained in the first epoch by the modes 2..10 less that of 11..19", baseline=0.0),
@@ -118,14 +120,6 @@ def _feature_change(looks: list[Look]) -> float:
     )  # fmt: skip
 
 
-def _tuned(results: Results) -> list[dict[str, list[Look]]]:
-    return [{**scored[0], **arms} for scored, arms in zip(results.downscaled, results.weight_decay)]
-
-
-def _best(arms: dict[str, list[Look]]) -> Look:
-    return max((looks[-1] for looks in arms.values()), key=lambda look: look.accuracy)
-
-
 def _early_gain(looks: list[Look]) -> float:
     """How much more of the target moved into strong modes than into the next as many, in the first epoch."""
     gained = [_gained(looks, 1, 10), _gained(looks, 10, 19)]
@@ -143,28 +137,52 @@ def _gained(looks: list[Look], start: int, stop: int) -> float:
 
 BASELINES = [
     asked("12-distance", "Weight decay changes the kernel without rich dynamics, and D_LR stays", TABLE, None,
-          Band(-0.05, 0.05), lambda r: [_decayed(arms, "distance") for arms in r.weight_decay], every_seed=True,
-          unit="D_LR more", note="how far the dynamics are rich under weight decay was not seen in the paper"),
+          Band(-1, 1), lambda r: [_decayed(arms, _richness) for arms in r.weight_decay], every_seed=True,
+          unit="D_LR more, over the 95 % error of the pair",
+          note="how far the dynamics are rich under weight decay was not seen in the paper"),
     asked("12-norm", "while the parameter norm falls, which reads as lazier", TABLE, None, NEGATIVE,
-          lambda r: [_decayed(arms, "parameter_norm") for arms in r.weight_decay], every_seed=True, unit="norm more"),
-    asked("12-similarity", "and S_init falls, which reads as richer", TABLE, None, NEGATIVE,
-          lambda r: [_decayed(arms, "similarity") for arms in r.weight_decay], every_seed=True, unit="S_init more"),
+          lambda r: [_norm_more(arms) for arms in r.weight_decay], every_seed=True, unit="norm more",
+          note="a decay does that to any network"),
+    asked("12-similarity", "and S_init falls, which reads as richer", TABLE, None, Band(high=-1),
+          lambda r: [_decayed(arms, _similarity) for arms in r.weight_decay], every_seed=True,
+          unit="S_init more, over the 95 % error of the pair"),
+    asked("13-equal", "Control: targets of every size are learned equally far", "definition", None, Band(0, 0.05),
+          lambda r: [max(seed.left.values()) for seed in r.downscaled], every_seed=True, source="independent run",
+          unit="share of the training targets left, the most of all alpha"),
     asked("13-distance", "D_LR rises with every downscaling of the targets", TABLE, None, only("yes"),
-          lambda r: [yes(_rises(_over(arms, "distance"))) for arms, _ in r.downscaled], every_seed=True),
-    asked("13-similarity", "S_init does not follow: it changes by less than a tenth over the upper half", TABLE,
-          None, Band(-0.1, 0.1), lambda r: [_upper_change(_over(arms, "similarity")) for arms, _ in r.downscaled],
-          unit="relative change"),
-    asked("13-norm", "nor does the parameter norm", TABLE,
-          None, Band(-0.1, 0.1), lambda r: [_upper_change(_over(arms, "parameter_norm")) for arms, _ in r.downscaled],
-          unit="relative change"),
+          lambda r: [yes(_rises(_over(seed.arms, "distance"))) for seed in r.downscaled], every_seed=True),
+    asked("13-tangent", "as the tangent kernel's change falls", "theory", None, only("yes"),
+          lambda r: [yes(_rises([-change for change in seed.changes.values()])) for seed in r.downscaled],
+          every_seed=True, source="independent run"),
+    asked("13-similarity", "S_init does not follow: over all alpha it stays within a tenth of its range from 0 to 1",
+          TABLE, None, Band(0, 0.1), lambda r: [_extent(_over(seed.arms, "similarity")) for seed in r.downscaled],
+          every_seed=True, unit="largest less smallest"),
+    asked("13-norm", "nor does the parameter norm: it stays within a tenth of itself",
+          TABLE, None, Band(0, 0.1), lambda r: [_relative_extent(seed.arms) for seed in r.downscaled], every_seed=True,
+          unit="largest less smallest, over the smallest"),
     asked("13-reversed", "NC1 goes the other way: it falls as D_LR rises", TABLE, None, only("yes"),
-          lambda r: [yes(_rises([-v for v in _over(arms, "collapse")])) for arms, _ in r.downscaled], every_seed=True),
+          lambda r: [yes(_rises([-v for v in _over(seed.arms, "collapse")])) for seed in r.downscaled],
+          every_seed=True),
 ]  # fmt: skip
 
 
-def _decayed(arms: dict[str, list[Look]], name: str) -> float:
-    """What weight decay added to a measure."""
-    without, decayed = (_of(looks[-1], name) for looks in arms.values())
+def _richness(look: Look) -> Interval:
+    assert look.forward.interval is not None  # every look is taken in groups
+    return look.forward.interval
+
+
+def _similarity(look: Look) -> Interval:
+    return look.similarity
+
+
+def _decayed(arms: dict[str, list[Look]], of: Callable[[Look], Interval]) -> float:
+    """What weight decay added to a measure, in units of the half-width of the 95 % interval of the difference."""
+    without, decayed = (of(looks[-1]) for looks in arms.values())
+    return (decayed.corrected - without.corrected) / math.hypot(without.half_width, decayed.half_width)
+
+
+def _norm_more(arms: dict[str, list[Look]]) -> float:
+    without, decayed = (looks[-1].parameter_norm for looks in arms.values())
     return decayed - without
 
 
@@ -180,8 +198,13 @@ def _rises(values: list[float]) -> bool:
     return all(later > earlier for earlier, later in zip(values, values[1:]))
 
 
-def _upper_change(values: list[float]) -> float:
-    return values[-1] / values[len(values) // 2 - 1] - 1
+def _extent(values: list[float]) -> float:
+    return max(values) - min(values)
+
+
+def _relative_extent(arms: dict[str, list[Look]]) -> float:
+    norms = _over(arms, "parameter_norm")
+    return _extent(norms) / min(norms)
 
 
 OTHER = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -12,10 +13,20 @@ from tangentlens.kernels.tangent import entk
 from tangentlens.measures.feature_change import kernel_distance
 from tangentlens.studies.nam2024.looking import Audience, Look, accuracy, audience, look, outputs_of
 from tangentlens.studies.nam2024.material import CLASSES, Labelled, Material, with_code
-from tangentlens.studies.nam2024.models import convolutional, fully_connected
-from tangentlens.studies.nam2024.training import Training, trained
+from tangentlens.studies.nam2024.models import FromTheStart, convolutional, fully_connected, scaled
+from tangentlens.studies.nam2024.training import Training, relative_loss, trained
 
 Arms = dict[str, list[Look]]
+
+
+class Downscaled(NamedTuple):
+    """The arms, how far the tangent kernel moved in each, and the share of the training targets left unlearned."""
+
+    arms: Arms
+    changes: dict[str, float]
+    left: dict[str, float]
+
+
 NTK_EXAMPLES = 50
 
 
@@ -69,32 +80,41 @@ def shuffled_labels(material: Material, seed: int) -> tuple[Arms, dict[str, floa
 
 
 def weight_decay(material: Material, seed: int) -> Arms:
-    """The same training without and with weight decay."""
-    return {
-        f"weight decay {decay:g}": _dense_arm(
-            material, dense(seed, material), replace(material.sizes.decaying, weight_decay=decay, seed=seed), 1.0
-        )
-        for decay in material.sizes.weight_decays
-    }
+    """The same training without and with weight decay, from weights so large that features need not move.
 
-
-def downscaled_targets(material: Material, seed: int) -> tuple[Arms, dict[str, float]]:
-    """Targets divided by alpha: the larger alpha, the less features have to move; with the tangent kernel's change."""
+    From the usual weights training moves features anyway, and a decay adds nothing that could be told from it.
+    """
+    sizes, train, test = material.sizes, material.digits.rows(0, material.sizes.learned), material.digits_test
     arms: Arms = {}
-    changes: dict[str, float] = {}
-    few = material.digits_test.inputs[:NTK_EXAMPLES]
+    for decay in sizes.weight_decays:
+        model = scaled(dense(seed, material), sizes.decaying_scale)
+        how = replace(sizes.decaying, weight_decay=decay, seed=seed)
+        arms[f"weight decay {decay:g}"] = watched(model, train, audience(model, test.inputs, test.targets), how, [0])
+    return arms
+
+
+def downscaled_targets(material: Material, seed: int) -> Downscaled:
+    """Targets divided by alpha: the larger alpha, the less features have to move.
+
+    What is learned is f - f_0, and every alpha is trained until equally little of its targets is left: unlearning f_0,
+    and having been trained less, would look like laziness. Looked at on test digits.
+    """
+    sizes, test = material.sizes, material.digits_test
+    train = material.digits.rows(0, sizes.memorised)
+    found = Downscaled({}, {}, {})
+    few = test.inputs[:NTK_EXAMPLES]
     before = entk(dense(seed, material), few)
-    for alpha in material.sizes.downscalings:
-        model = dense(seed, material)
-        arms[f"alpha {alpha:g}"] = _dense_arm(material, model, replace(material.sizes.downscaled, seed=seed), alpha)
-        changes[f"alpha {alpha:g}"] = kernel_distance(entk(model, few), before)
-    return arms, changes
-
-
-def _dense_arm(material: Material, model: nn.Module, how: Training, alpha: float) -> list[Look]:
-    train, test = material.digits.rows(0, material.sizes.train), material.digits_test
-    at = audience(model, test.inputs, test.targets)
-    return watched(model, train, at, how, [0], scale=1 / alpha)
+    for alpha in sizes.downscalings:
+        name, model, targets = f"alpha {alpha:g}", dense(seed, material), train.targets / alpha
+        at = audience(model, test.inputs, test.targets)
+        looks = [look(model, at)]  # of f_0: f - f_0 has no richness yet
+        learned = FromTheStart(model)
+        for step in trained(learned, train.inputs, targets, replace(sizes.downscaled, seed=seed)):
+            looks.append(look(learned, at, step, initial=looks[0].distance))
+        found.arms[name] = looks
+        found.changes[name] = kernel_distance(entk(model, few), before)
+        found.left[name] = relative_loss(learned, train.inputs, targets)
+    return found
 
 
 def dense(seed: int, material: Material) -> nn.Module:
@@ -110,12 +130,10 @@ def seeded(seed: int, material: Material, build: Callable[[], nn.Module]) -> nn.
     return model.to(material.device)
 
 
-def watched(
-    model: nn.Module, train: Labelled, at: Audience, how: Training, pauses: list[int], *, scale: float = 1.0
-) -> list[Look]:
+def watched(model: nn.Module, train: Labelled, at: Audience, how: Training, pauses: list[int]) -> list[Look]:
     """Looks at the pauses and at the end of a training."""
     looks: list[Look] = []
-    for step in trained(model, train.inputs, train.targets * scale, how, pauses):
+    for step in trained(model, train.inputs, train.targets, how, pauses):
         initial = looks[0].distance if looks else None
         looks.append(look(model, at, step, initial=initial))
     return looks

@@ -10,9 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tangentlens.kernels.features import stream_features
-from tangentlens.measures.feature_change import squared_norm
+from tangentlens.measures.feature_change import initial_similarity, squared_norm
 from tangentlens.measures.forward_moments import forward_moments
 from tangentlens.measures.forward_reading import ForwardReading, forward_reading
+from tangentlens.measures.jackknife import Interval, jackknife
 
 ROWS = 500
 GROUPS = 10
@@ -20,12 +21,13 @@ GROUPS = 10
 
 @dataclass(frozen=True)
 class Look:
-    """What one network looks like at one step; `distance` is D_LR as the paper defines it."""
+    """What one network looks like at one step; `distance` is D_LR as the paper defines it, `similarity` S_init."""
 
     step: int
     forward: ForwardReading
     accuracy: float
     parameter_norm: float
+    similarity: Interval
 
     @property
     def distance(self) -> float:
@@ -86,7 +88,8 @@ def look(model: nn.Module, at: Audience, step: int = 0, *, initial: float | None
         for g in range(GROUPS)
     ]
     right = accuracy(learned, at.targets) if at.fresh is None else accuracy(outputs_of(model, at.fresh[0]), at.fresh[1])
-    return Look(step, forward_reading(groups, initial=initial), right, squared_norm(model.parameters()))
+    reading, norm = forward_reading(groups, initial=initial), squared_norm(model.parameters())
+    return Look(step, reading, right, norm, jackknife(groups, initial_similarity))
 
 
 def outputs_of(model: nn.Module, inputs: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -15,6 +16,35 @@ def fully_connected(inputs: int, widths: Sequence[int], outputs: int) -> nn.Sequ
     sizes = [inputs, *widths]
     hidden = [layer for pair in zip(sizes, sizes[1:]) for layer in (nn.Linear(*pair), nn.ReLU())]
     return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(sizes[-1], outputs))
+
+
+def scaled(model: nn.Module, scale: float) -> nn.Module:
+    """The model with weights of standard deviation scale / sqrt(fan in) and biases of 0: the larger, the lazier."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(scale / (parameter[0].numel() ** 0.5 * parameter.std()))
+            else:
+                parameter.zero_()
+    return model
+
+
+class FromTheStart(nn.Module):
+    """f - f_0: what a network has learned, without the function it started with; only the network itself is trained.
+
+    With targets scaled down, a network would first of all unlearn f_0, which is as large as ever.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self._start = [copy.deepcopy(network)]  # in a list, so that its weights are not the model's
+
+    def forward(self, x: Float[Tensor, "example ..."]) -> Float[Tensor, "example output"]:
+        now = self.network(x)
+        with torch.no_grad():
+            before = self._start[0](x)
+        return now - before
 
 
 def convolutional(channels: int, units: int, outputs: int, *, side: int = 28, colours: int = 1) -> nn.Sequential:

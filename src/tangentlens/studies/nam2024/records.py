@@ -40,8 +40,9 @@ def records(results: Results) -> dict[str, xr.Dataset]:
     if results.regression:
         found["eigenfunctions"] = _eigenfunctions([curves for _, curves in results.regression])
     if results.downscaled:
-        changes = [list(change.values()) for _, change in results.downscaled]
-        found["downscaled"]["tangent_kernel_change"] = (("seed", "arm"), np.array(changes))
+        for name, part in (("tangent_kernel_change", "changes"), ("training_targets_left", "left")):
+            values = [list(getattr(seed, part).values()) for seed in results.downscaled]
+            found["downscaled"][name] = (("seed", "arm"), np.array(values))
     return found
 
 

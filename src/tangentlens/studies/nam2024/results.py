@@ -12,6 +12,7 @@ from tangentlens.errors import BadInput
 from tangentlens.studies.datasets import MissingData
 from tangentlens.studies.nam2024.digits import (
     Arms,
+    Downscaled,
     downscaled_targets,
     frozen_and_full,
     shortcut,
@@ -42,7 +43,7 @@ class Results:
     shortcut: list[Scored] = field(default_factory=list)
     shuffled: list[Scored] = field(default_factory=list)
     weight_decay: list[Arms] = field(default_factory=list)
-    downscaled: list[Scored] = field(default_factory=list)
+    downscaled: list[Downscaled] = field(default_factory=list)
     layers: list[dict[str, Look]] = field(default_factory=list)
     training_size: list[Arms] = field(default_factory=list)
     learning_rate: list[Arms] = field(default_factory=list)

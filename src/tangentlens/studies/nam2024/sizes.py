@@ -50,11 +50,16 @@ class Sizes:
     # a head sees 64 features of order 1, a curvature of about 130: momentum 0.9 is stable below 3.8 / 130 = 0.03
     vgg: Training = field(default=Training(steps=500, learning_rate=0.02, weight_decay=5e-4, cosine=True))
 
-    weight_decays: tuple[float, ...] = (0.0, 0.005)
-    # longer than the time in which the decay acts, (1 - momentum) / (learning rate * decay) = 400 steps
-    decaying: Training = field(default=Training(steps=1000, learning_rate=0.05))
+    weight_decays: tuple[float, ...] = (0.0, 1.0)
+    # the lazy start of the first author's code for MNIST has 5, in tanh networks; under ReLU a signal then grows 3.5
+    # times a layer and the network without decay does not learn its own pictures, at 2 it does
+    decaying_scale: float = 2.0
+    # twice the time in which the decay acts, 1 / (learning rate * decay) = 1000 steps
+    decaying: Training = field(default=Training(steps=2000, learning_rate=1e-3, method="adamw"))
     downscalings: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0)
-    downscaled: Training = field(default=Training(steps=600, learning_rate=0.02))
+    # a twentieth of the targets left is past the point where every training picture is told apart; lazy networks need
+    # several times as many steps to get there, 660 at alpha 30
+    downscaled: Training = field(default=Training(steps=4000, learning_rate=0.05, enough=0.05))
 
     modulus: int = 23
     addition_width: int = 48
@@ -63,7 +68,8 @@ class Sizes:
     addition: Training = field(
         default=Training(steps=2400, batch=10_000, learning_rate=3e-3, weight_decay=0.5, method="adamw")
     )
-    addition_looks: tuple[int, ...] = (200, 400, 800, 1200, 1600, 2000)
+    # the paper's 200th step, in steps of Adam three times as long; then until the end
+    addition_looks: tuple[int, ...] = (67, 200, 400, 800, 1200, 1600, 2000)
 
 
 QUICK = Sizes()
@@ -95,8 +101,8 @@ FULL = Sizes(
     vgg=Training(
         steps=20_000, batch=128, learning_rate=0.02, weight_decay=5e-4, cosine=True, loss="mean squared error"
     ),
-    decaying=Training(steps=8000, batch=128, learning_rate=0.05),
-    downscaled=Training(steps=8000, batch=128, learning_rate=0.02),
+    decaying=Training(steps=8000, batch=128, learning_rate=1e-3, method="adamw"),
+    downscaled=Training(steps=50_000, batch=128, learning_rate=0.05, enough=0.05),
     modulus=97,
     addition_width=128,
     addition_layers=2,

@@ -26,13 +26,19 @@ class Training:
     # summed or averaged over outputs: with C outputs the mean makes the same learning rate C times gentler
     loss: Literal["squared error", "mean squared error", "cross entropy"] = "squared error"
     head_only: bool = False
+    # stop as soon as no more than this share of the targets' squares is left, so that trainings end equally far
+    enough: float | None = None
     seed: int = 0
+
+
+# steps between two looks at whether a training has come far enough
+CHECK = 20
 
 
 def trained(
     model: nn.Module, inputs: Tensor, targets: Tensor, how: Training, pauses: Sequence[int] = ()
 ) -> Iterator[int]:
-    """Train and stop before the step numbers of `pauses` and at the end, in eval mode, for the caller to look.
+    """Train, and pause before the step numbers of `pauses` and at the end, in eval mode, for the caller to look.
 
     Targets are real-valued rows; for cross entropy their largest entry is the class.
     """
@@ -44,10 +50,13 @@ def trained(
     order = torch.empty(0, dtype=torch.long)
     wanted = {*pauses, how.steps}
     for step in range(how.steps + 1):
-        if step in wanted:
+        ended = step == how.steps
+        if how.enough is not None and step % CHECK == 0:
+            ended = ended or relative_loss(model, inputs, targets) <= how.enough
+        if step in wanted or ended:
             model.eval()
             yield step
-        if step == how.steps:
+        if ended:
             return
         # batch norm of frozen features must not move either
         model.train(not how.head_only)
@@ -66,6 +75,13 @@ def finished(model: nn.Module, inputs: Tensor, targets: Tensor, how: Training) -
     for _ in trained(model, inputs, targets, how):
         pass
     return model
+
+
+def relative_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> float:
+    """What is left of the squared error, over that of a model that says 0."""
+    model.eval()
+    with torch.no_grad():
+        return float((model(inputs) - targets).square().sum() / targets.square().sum())
 
 
 def head_parameters(model: nn.Module, inputs: Tensor) -> Iterator[nn.Parameter]:

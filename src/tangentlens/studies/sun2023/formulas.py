@@ -22,6 +22,7 @@ from tangentlens.kernels.infinite_width import (
 from tangentlens.studies.claims import Band, Claim, Verdict, judged
 from tangentlens.studies.sun2023 import models
 from tangentlens.studies.sun2023.models import TextModel
+from tangentlens.studies.sun2023.reference import exponent
 
 WORDS = 7  # 1..6 and padding
 PAIR = torch.tensor([[1, 2, 3, 3, 4], [3, 5, 1, 2, 4]])  # S6's sequences, numbered from one
@@ -117,7 +118,29 @@ def formula_verdicts(found: Sequence[Ratios]) -> list[Verdict]:
         verdicts.append(judged(_rate(name), slope(rows), note=f"root mean square of one network: {scatters}"))
         if name == "L-RNN":
             verdicts.append(_between(name, rows))
-    return verdicts
+    return [*verdicts, width_verdict(found)]
+
+
+def width_verdict(found: Sequence[Ratios]) -> Verdict:
+    """All architectures at all widths at once: of so many comparisons some lie beyond 2 standard errors by chance."""
+    from scipy.stats import t
+
+    comparisons = len(found)
+    beyond = sorted((one for one in found if one.deviation > 2), key=lambda one: -one.deviation)
+    limit = min(float(t.ppf(1 - 0.025 / comparisons, len(one.diagonal) - 1)) for one in found)
+    expected = sum(2 * float(t.sf(2, len(one.diagonal) - 1)) for one in found)
+    claim = Claim(
+        "K.widths", f"every architecture at every width from d={min(one.width for one in found)} on: the largest "
+        f"deviation of a mean ratio from 1 in {comparisons} comparisons, in standard errors (the formulas are of large "
+        "width; a small one may truly differ)", DERIVED, 0.0, "independent run", Band(high=limit),
+        unit="standard errors",
+    )  # fmt: skip
+    listed = ", ".join(f"{one.architecture} d={one.width} {one.deviation:.1f}" for one in beyond) or "none"
+    return judged(
+        claim, max(one.deviation for one in found),
+        note=f"tolerance: 5% over all comparisons together; beyond 2 standard errors {len(beyond)}, by chance "
+             f"{expected:.1f}: {listed}",
+    )  # fmt: skip
 
 
 def _between(name: str, rows: Sequence[Ratios]) -> Verdict:
@@ -142,10 +165,8 @@ def _rate(name: str) -> Claim:
 
 
 def slope(rows: Sequence[Ratios]) -> float:
-    """Least-squares slope of log scatter against log width."""
-    width = torch.tensor([float(one.width) for one in rows]).log()
-    scatter = torch.tensor([one.scatter for one in rows]).log()
-    return float(((width - width.mean()) * (scatter - scatter.mean())).sum() / (width - width.mean()).square().sum())
+    """Exponent of the width in the scatter."""
+    return exponent([one.width for one in rows], [one.scatter for one in rows])
 
 
 SMALL = Deviations(0.1, 0.1, 0.1)

@@ -24,7 +24,7 @@ from tangentlens.measures.matched_targets import (
     targets_by_pmi,
     targets_by_share,
 )
-from tangentlens.studies.datasets import tiny_shakespeare, wikitext2
+from tangentlens.studies.datasets import MissingData, own_text, penn_treebank, tiny_shakespeare, wikitext2
 from tangentlens.studies.sun2023.language_model import LanguageModel
 
 WINDOW, BATCH = 35, 20
@@ -62,8 +62,25 @@ def shakespeare(folder: Path | None = None, vocabulary: int = 2000) -> Language:
 
 
 def wikipedia(folder: Path | None = None, vocabulary: int = 2000) -> Language:
-    """WikiText-2's test part to train on and its validation part to test on: the training part is not in the folder."""
-    return _language("WikiText-2", wikitext2("test", folder).split(), wikitext2("valid", folder).split(), vocabulary)
+    """WikiText-2: trained on its training part, or on its test part where the folder has no other; tested on valid."""
+    try:
+        train = wikitext2("train", folder)
+    except MissingData:
+        train = wikitext2("test", folder)
+    return _language("WikiText-2", train.split(), wikitext2("valid", folder).split(), vocabulary)
+
+
+def treebank(folder: Path | None = None, vocabulary: int = 2000) -> Language:
+    words = [penn_treebank(split, folder).split() for split in ("train", "test")]
+    return _language("PTB", words[0], words[1], vocabulary)
+
+
+def own(folder: Path | None = None, vocabulary: int = 2000) -> Language:
+    words = [own_text(split, folder).split() for split in ("train", "test")]
+    return _language("own text", words[0], words[1], vocabulary)
+
+
+TEXTS = {"Tiny Shakespeare": shakespeare, "WikiText-2": wikipedia, "PTB": treebank, "own text": own}
 
 
 def _language(name: str, train: list[str], test: list[str], vocabulary: int) -> Language:

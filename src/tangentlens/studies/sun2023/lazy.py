@@ -13,14 +13,13 @@ from tangentlens.kernels.token_scores import label_scores
 from tangentlens.measures.bias import sign_accuracy
 from tangentlens.measures.cooccurrence import difference
 from tangentlens.measures.drift import Drift, drift
+from tangentlens.measures.flow_agreement import correlation, flow_agreement
 from tangentlens.measures.kernel_flow import kernel_flow
-from tangentlens.studies.claims import Band, Claim, Verdict, judged
 from tangentlens.studies.sun2023.models import TokenMLP
 from tangentlens.studies.sun2023.synthetic import Corpus, polar_words
 from tangentlens.studies.sun2023.training import train_on_counts
 
 RATE, STEPS, PROBE = 0.5, 500, 40
-DERIVED = "derived here from the paper's setting"
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class LazyRun:
     seed: int
     correlation: float
     relative_error: float
+    group_correlation: float
     uncentred_correlation: float
     counting_correlation: float
     empirical_correlation: float
@@ -51,25 +51,31 @@ def lazy_run(activation: str, width: int, seed: int, *, steps: int = STEPS) -> L
     probe = torch.stack(corpus.documents[:PROBE])
     positive, negative = (torch.tensor(corpus.groups[side]) - 1 for side in ("positive", "negative"))
     right = sign_accuracy(trained[positive], trained[negative])
+    moved = drift(entk(model, probe), entk(before, probe))
+    seen = flow_agreement(predicted, trained, moved, groups=_groups(corpus))
     return LazyRun(
         activation,
         width,
         seed,
-        correlation(trained, predicted),
-        float((trained - predicted).norm() / predicted.norm()),
+        seen.correlation,
+        seen.relative_error,
+        seen.of_groups,
         correlation(uncentred, predicted),
         correlation(trained, difference(corpus.counts()[1:])),
         correlation(trained, _predicted_by_network(corpus, before, RATE * steps)),
         float(sum(right) / 2),
-        drift(entk(model, probe), entk(before, probe)),
+        moved,
         trained,
         predicted,
     )
 
 
-def correlation(left: Tensor, right: Tensor) -> float:
-    """Pearson's."""
-    return float(torch.corrcoef(torch.stack([left.double(), right.double()]))[0, 1])
+def _groups(corpus: Corpus) -> Tensor:
+    """The number of its group for each word, from word 1 on."""
+    number = torch.zeros(corpus.vocabulary, dtype=torch.long)
+    for place, words in enumerate(corpus.groups.values()):
+        number[list(words)] = place
+    return number[1:]
 
 
 def _predicted(corpus: Corpus, activation: str, words: list[int], time: float) -> Tensor:
@@ -97,42 +103,3 @@ def _trained(
     train_on_counts(model, counts, corpus.labels, optimiser, steps, centred=centred)
     words = list(range(1, corpus.vocabulary))
     return label_scores(model, words, initial=before)[:, 0], model, before
-
-
-def lazy_verdicts(runs: list[LazyRun], width: int) -> list[Verdict]:
-    """Flow against trained at the largest width, and how the agreement falls at the paper's d = 64."""
-    verdicts = []
-    for activation, claimed in (("relu", 0.996), ("gelu", 0.996), ("tanh", 0.999)):
-        wide = [run for run in runs if run.activation == activation and run.width == width]
-        claim = Claim(
-            f"F.{activation}",
-            f"{activation}, deviations 1, d={width}, centred: correlation of trained word scores with kernel flow",
-            DERIVED, claimed, "independent run", Band(low=0.99), every_seed=True,
-        )  # fmt: skip
-        narrow = [run.correlation for run in runs if run.activation == activation and run.width == 64]
-        own = [run.empirical_correlation for run in runs if run.activation == activation and run.width == 64]
-        verdicts.append(
-            judged(
-                claim,
-                [run.correlation for run in wide],
-                baseline=sum(run.uncentred_correlation for run in wide) / len(wide),
-                note="baseline: outputs not centred, f0 left in; with n+ - n- alone: "
-                + ", ".join(f"{run.counting_correlation:.3f}" for run in wide)
-                + (f"; at d=64: {min(narrow):.3f} .. {max(narrow):.3f}" if narrow else "")
-                + (f", and {min(own):.3f} .. {max(own):.3f} by the network's own initial kernel" if own else ""),
-            )
-        )
-        lazy = Claim(
-            f"F.{activation} drift",
-            f"{activation}: relative change of the kernel at d={width}, so that theory applies",
-            DERIVED, 0.04, "independent run", Band(high=0.1), every_seed=True,
-        )  # fmt: skip
-        verdicts.append(judged(lazy, [run.drift.change for run in wide], note=wide[0].drift.verdict))
-    narrow_signs = [run.signs for run in runs if run.width == 64 and run.activation == "relu"]
-    if narrow_signs:
-        visible = Claim(
-            "10", "Word patterns are visible at d=64: polar words with the right sign of score",
-            "a summary of the paper", None, "second-hand", Band(low=0.95),
-        )  # fmt: skip
-        verdicts.append(judged(visible, narrow_signs, baseline=0.5))
-    return verdicts

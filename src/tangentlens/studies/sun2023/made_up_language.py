@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tangentlens.kernels.infinite_width import token_counts
 from tangentlens.measures.cooccurrence import context_counts
+from tangentlens.measures.flow_agreement import correlation
 from tangentlens.measures.kernel_flow import kernel_flow, kernel_time
 from tangentlens.measures.matched_targets import (
     matched_targets,
@@ -23,7 +24,6 @@ from tangentlens.measures.matched_targets import (
 )
 from tangentlens.studies.claims import Band, Claim, Verdict, judged
 from tangentlens.studies.sun2023.language_claims import control
-from tangentlens.studies.sun2023.lazy import correlation
 from tangentlens.studies.sun2023.synthetic import markov_text
 
 CONTEXTS, FREQUENT, CHOICES = 32, 20, 5

@@ -8,10 +8,11 @@ import torch
 
 from tangentlens.studies.claims import Band, Claim, Verdict, judged
 from tangentlens.studies.sun2023.order import OrderRun
-from tangentlens.studies.sun2023.reference import one_more_seed
+from tangentlens.studies.sun2023.reference import SHARE, one_more_seed
 
 DERIVED = "derived here: exact kernel flow"
 SUMMARY = "a summary of the paper"
+ONE_WORD = 1.5 / 8  # of the eight adjectives of a side one may go the other way, and no second
 CHANCE = Band(0.4, 0.6)  # 300 documents: one standard error of a coin is .03
 
 Runs = Mapping[tuple[str, str], Sequence[OrderRun]]
@@ -53,7 +54,7 @@ def flow_verdicts(runs: Runs) -> list[Verdict]:
             f"{'S4' if task == 'negation' else 'S3'}.{task}, {name}",
             f"{task}: test accuracy of {name} under kernel flow, at the end",
             DERIVED, value, "independent run",
-            accept if isinstance(accept, Band) else one_more_seed(value, seen, accept),
+            accept if isinstance(accept, Band) else one_more_seed(value, seen, accept, SHARE),
         )  # fmt: skip
         early = ", ".join(f"{run.accuracy[0]:.3f}" for run in found)
         baseline = None if task == "negation" else 0.5
@@ -65,7 +66,7 @@ def flow_verdicts(runs: Runs) -> list[Verdict]:
             shares = [float(run.grids[moment].right[3]) for run in found]
             claim = Claim(
                 f"S4.not bad, {name}, {when}", f'{name}: share of "not" + negative adjective scored positive, {when}',
-                DERIVED, value, "independent run", one_more_seed(value, shares, 0.25),
+                DERIVED, value, "independent run", one_more_seed(value, shares, ONE_WORD, SHARE),
             )  # fmt: skip
             additive = sum(float(run.grids[moment].additive_right[3]) for run in found) / len(found)
             verdicts.append(judged(claim, shares, baseline=additive, note=_four(found, moment)))
@@ -129,7 +130,7 @@ def network_verdicts(runs: Runs) -> list[Verdict]:
     ):  # fmt: skip
         claim = Claim(
             f"8.{name}", f'{name} {says} negative adjectives: share of "not" + negative adjective scored positive',
-            SUMMARY, None, "second-hand", accept,
+            SUMMARY, None, "second-hand", accept, every_seed=True,  # of shares from 0 to 1 the median decides nothing
         )  # fmt: skip
         if ("negation", name) not in runs:
             continue

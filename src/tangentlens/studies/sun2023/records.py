@@ -13,8 +13,8 @@ from tangentlens.studies.sun2023.lazy import LazyRun
 from tangentlens.studies.sun2023.order import OrderRun
 from tangentlens.studies.sun2023.reviews import Looks
 
-READINGS = ("correlation", "relative_error", "uncentred_correlation", "counting_correlation", "empirical_correlation",
-            "signs")  # fmt: skip
+READINGS = ("correlation", "relative_error", "group_correlation", "uncentred_correlation", "counting_correlation",
+            "empirical_correlation", "signs")  # fmt: skip
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from torch import Tensor
 
+from tangentlens.measures.cooccurrence import PolarityLists
 from tangentlens.studies.claims import Band, Claim, Verdict, around, judged
 from tangentlens.studies.sun2023.reference import one_more_seed
 from tangentlens.studies.sun2023.reviews import Looks
@@ -39,6 +40,44 @@ def list_verdicts(task: Task) -> list[Verdict]:
             float(len(found[name])),
         )
         for name, count in (("positive", 411), ("negative", 265), ("neutral", 1385))
+    ]  # fmt: skip
+
+
+def imdb_verdicts(lists: PolarityLists) -> list[Verdict]:
+    """Sizes of the lists of all 25,000 reviews, at the code's minimum of 50."""
+    return [
+        judged(
+            Claim(f"0.IMDB {name}", f"IMDB: number of {name} words at the code's thresholds", CODE, count,
+                  "author's code", around(count, 2.0)),
+            float(len(found)),
+        )
+        for name, count, found in (("positive", 414, lists.positive), ("negative", 363, lists.negative))
+    ]  # fmt: skip
+
+
+def convolution_verdicts(runs: Sequence[Looks], epoch: int) -> list[Verdict]:
+    """Claim 2, early in training: the authors' plot is of epoch 480, and so not held against these ranges."""
+    plot = "the authors' plot at epoch 480 has -.14 .. 1.43 and -1.84 .. .27, a few signs crossing"
+    signs = Claim(
+        "2.signs", f"SST-2, ReLU CNN, epoch {epoch}: polar words with the right sign", plot, None, "author's code",
+        Band(low=0.9),
+    )  # fmt: skip
+    rank = Claim(
+        "2.rank",
+        f"SST-2, ReLU CNN, epoch {epoch}: rank correlation of scores with the words' rates (frequency above 5)",
+        "a summary of the paper", None, "second-hand", Band(low=0.5),
+    )  # fmt: skip
+    ranges = "; ".join(
+        f"positive {float(run.positive[epoch].min()):.2f} .. {float(run.positive[epoch].max()):.2f}, "
+        f"negative {float(run.negative[epoch].min()):.2f} .. {float(run.negative[epoch].max()):.2f}, "
+        f"test accuracy {run.test[epoch]:.3f}"
+        for run in runs
+    )
+    return [
+        judged(signs, [run.signs(epoch) for run in runs], baseline=fmean(run.signs(0) for run in runs),
+               note=f"baseline: the untrained network; {ranges}"),
+        judged(rank, [run.spearman[epoch] for run in runs], baseline=fmean(run.spearman[0] for run in runs),
+               note="baseline: the untrained network"),
     ]  # fmt: skip
 
 
