@@ -8,20 +8,16 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from benchmarks import models
 from benchmarks.compare import Comparison
 from benchmarks.options import run, shared
 
 
 def comparisons(options: Namespace) -> list[Comparison]:
     def build() -> tuple[nn.Module, torch.Tensor]:
-        layers: list[nn.Module] = []
-        channels = options.image[0]
-        for index, width in enumerate(options.channels):
-            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
-            layers += [nn.MaxPool2d(2)] if index < len(options.channels) - 1 else []
-            channels = width
-        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, options.outputs)]
-        return nn.Sequential(*layers, *head), torch.randn(options.examples, *options.image)
+        return models.cnn(options.channels, options.outputs, options.image), torch.randn(
+            options.examples, *options.image
+        )
 
     name = f"CNN {'-'.join(map(str, options.channels))} on {'x'.join(map(str, options.image))}, N={options.examples}"
     return [

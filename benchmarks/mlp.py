@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import nn
 
+from benchmarks import models
 from benchmarks.compare import Comparison
 from benchmarks.options import run, shared
 
 
 def comparisons(options: Namespace) -> list[Comparison]:
     def build() -> tuple[nn.Module, torch.Tensor]:
-        layers: list[nn.Module] = []
-        for fan_in, fan_out in pairwise(options.widths):
-            layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
-        return nn.Sequential(*layers[:-1]), torch.randn(options.examples, options.widths[0])
+        return models.mlp(options.widths), torch.randn(options.examples, options.widths[0])
 
     sizes = "-".join(map(str, options.widths))
     return [Comparison(f"MLP {sizes}, N={options.examples}, full kernel", build, "full")]

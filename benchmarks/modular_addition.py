@@ -1,4 +1,4 @@
-"""The quadratic network of modular addition (Gromov, arXiv 2301.02679v1), full and averaged kernel."""
+"""The quadratic network of modular addition, full and averaged kernel."""
 
 from __future__ import annotations
 
@@ -9,27 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks import models
 from benchmarks.compare import Comparison
 from benchmarks.options import run, shared
-
-
-class Quadratic(nn.Module):
-    """f = V (W x / sqrt(2p))^2 / n on two one-hots."""
-
-    def __init__(self, p: int, width: int) -> None:
-        super().__init__()
-        self.inner, self.outer = nn.Parameter(torch.randn(width, 2 * p)), nn.Parameter(torch.randn(p, width))
-
-    def forward(self, pairs: Tensor) -> Tensor:
-        hidden = (pairs @ self.inner.T / self.inner.shape[1] ** 0.5).square()
-        return hidden @ self.outer.T / self.outer.shape[1]
 
 
 def comparisons(options: Namespace) -> list[Comparison]:
     def build() -> tuple[nn.Module, Tensor]:
         pairs = torch.cartesian_prod(torch.arange(options.p), torch.arange(options.p))
         chosen = pairs[torch.randperm(len(pairs))[: options.examples]]
-        return Quadratic(options.p, options.width), functional.one_hot(chosen, options.p).flatten(1).float()
+        return models.Quadratic(options.p, options.width), functional.one_hot(chosen, options.p).flatten(1).float()
 
     count = min(options.examples, options.p**2)
     name = f"modular addition, p={options.p}, width {options.width}, N={count}"
