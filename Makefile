@@ -7,7 +7,7 @@ WORKERS ?= 2
 # of reproduce: the whole studies want a GPU and hours; OPTIONS="--quick --data FOLDER" is what docs/reproductions shows
 OPTIONS ?=
 
-.PHONY: venv demo test lint types docs bench reproduce format clean
+.PHONY: venv demo test killed lint types docs bench reproduce format clean
 
 venv: $(STAMP)
 
@@ -22,6 +22,10 @@ demo: venv
 
 test: venv lint docs
 	$(BIN)/python -m pytest -n $(WORKERS) -q
+
+# the long form of a test of the recorder: a recording run killed at 30 random moments and gone on with
+killed: venv
+	TANGENTLENS_KILLS=30 $(BIN)/python -m pytest -q -s tests/record/test_killed.py
 
 lint: venv
 	$(BIN)/ruff check .

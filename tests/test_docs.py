@@ -7,16 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from tangentlens.record import at
+from tests.record.runs import recorded
+
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/index.md", "docs/add-a-measure.md"]
+PAGES = ["README.md", "docs/index.md", "docs/add-a-measure.md", "docs/recording.md", "docs/scale.md"]
+PAGES_ON_RUNS = ["docs/record.md", "docs/report.md"]
+"""They speak of runs their reader has recorded before."""
 
 
 @pytest.mark.filterwarnings("error::UserWarning:tangentlens")  # a measure that fails is only a warning
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *PAGES_ON_RUNS])
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page == "docs/recording.md":
+        pytest.importorskip("lightning"), pytest.importorskip("transformers"), pytest.importorskip("tensorboard")
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert blocks, f"{page} shows no Python"
     monkeypatch.chdir(tmp_path)  # runs are written beside the reader, here beside nobody
+    if page in PAGES_ON_RUNS:
+        for run in ("mine", "control"):
+            recorded(tmp_path / "runs" / run, None, at(0, 100), steps=101)
     names: dict[str, object] = {"__name__": "page"}
     for number, block in enumerate(blocks):
         exec(compile(block, f"{page}, block {number}", "exec", dont_inherit=True), names)
