@@ -80,6 +80,20 @@ def test_random_states_are_as_before_when_the_model_draws_from_all_of_them():
     subprocess.run([sys.executable, "-c", DRAWING], check=True, timeout=100)
 
 
+def test_hooks_on_parameters_are_neither_told_nor_part_of_the_kernel():
+    """Masks and clipping of gradients belong to training, like the optimiser: the kernel is of the function."""
+    model, inputs, told = mlp(3, 4, 2), randn(4, 3), []
+    plain = entk_full(model, inputs)
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: told.append(1) or gradient.clamp(-0.01, 0.01))
+    before = state(model, inputs)
+    assert off(entk_full(model, inputs), plain.double()) < 1e-6
+    assert not told
+    assert differences(before, state(model, inputs)) == []
+    model(inputs).sum().backward()
+    assert len(told) == 4
+
+
 @pytest.mark.parametrize("calls_before_the_error", [0, 1, 2])
 def test_an_error_inside_forward_leaves_no_trace(calls_before_the_error):
     calls = []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 from torch import nn
 
+from tangentlens.capture.reader import Trace
 from tangentlens.kernels import entk, entk_by_layer, entk_full, entk_mean_output, entk_product
 from tests.reference import tangent
 from tests.zoo.entry import Written, mlp
@@ -75,6 +78,73 @@ def test_positions_gathered_by_the_data_are_told_apart_in_every_chunk():
     inputs = torch.randn(12, 2, 3, dtype=torch.float64)
     inputs[:2, :, 0] = torch.tensor([[0.0, 1.0], [2.0, 3.0]])  # the first chunk happens to be in order
     assert_exact(model, inputs, chunk=2)
+
+
+def two_layers(between):
+    """Whatever happens to the rows before two maps is undone behind them."""
+
+    def forward(m, x, *more):
+        rows, back = between(x, *more)
+        return back(m.b(m.a(rows).tanh()))
+
+    return Written(forward, a=nn.Linear(3, 4), b=nn.Linear(4, 2)).double()
+
+
+def sliced_to_length(x, lengths):
+    sizes = lengths.tolist()
+    return torch.cat([row[:size] for row, size in zip(x, sizes)]), lambda out: torch.stack(
+        [part.mean(0) for part in out.split(sizes)]
+    )
+
+
+def test_sequences_of_other_lengths_but_the_same_number_of_rows_are_told_apart():
+    def of_lengths(*lengths):
+        return torch.randn(len(lengths), 5, 3, dtype=torch.float64), torch.tensor(lengths)
+
+    assert_exact(two_layers(sliced_to_length), of_lengths(2, 2), of_lengths(3, 1))
+
+
+def in_order_of_sums(x):
+    order = x.sum(1).argsort().tolist()
+    return torch.stack([x[i] for i in order]), lambda out: torch.stack([out[order.index(i)] for i in range(len(x))])
+
+
+def rolled(x):
+    shift = int(x[0].sum() > x[-1].sum())
+    return x.roll(shift, 0), lambda out: out.roll(-shift, 0)
+
+
+class Permuted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows, order):
+        ctx.save_for_backward(order)
+        return rows[order]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (order,) = ctx.saved_tensors
+        return torch.empty_like(gradient).index_copy_(0, order, gradient), None
+
+
+def permuted_by_a_function(x):
+    order = x.sum(1).argsort()
+    return Permuted.apply(x, order), lambda out: Permuted.apply(out, order.argsort())
+
+
+@pytest.mark.parametrize("between", [in_order_of_sums, rolled, permuted_by_a_function])
+def test_rows_moved_without_an_index_in_the_graph_are_told_apart_in_every_chunk(between):
+    """The first chunk happens to be in order: what is learned there fits the shapes of all others."""
+    inputs = torch.randn(6, 3, dtype=torch.float64)
+    inputs = inputs[inputs.sum(1).argsort()][[0, 1, 3, 2, 5, 4]]
+    assert_exact(two_layers(between), inputs, chunk=2)
+
+
+def test_a_layout_is_found_once_for_chunks_whose_rows_stay_where_they_are():
+    """Two backward passes for every chunk are saved by it."""
+    looked, found = [], Trace.find_layouts
+    with mock.patch.object(Trace, "find_layouts", lambda trace: looked.append(1) or found(trace)):
+        entk(mlp(3, 4, 2), torch.randn(30, 3), chunk=3)
+    assert len(looked) == 1
 
 
 def branching_model(**parts: nn.Module | torch.Tensor) -> nn.Module:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
+from torch import nn
 
+from tangentlens.errors import BadInput
 from tangentlens.kernels import entk, entk_by_layer, entk_full, entk_mean_output, entk_product
 from tests.capture.undisturbed_state import differences, state
+from tests.kernels.messages import says
 from tests.reference import tangent
+from tests.zoo.entry import Written, mlp
 from tests.zoo.known import TOLERANCE, known_jacobian, known_mean_output_jacobian, measured, off
 
 ASKED = [
@@ -64,6 +70,43 @@ def test_half_precision_models_are_measured_in_float32(name, half):
 
 def converted_to_float64(inputs):
     return inputs.double() if inputs.is_floating_point() else inputs
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_casts_to_half_precision_inside_a_model_follow_its_parameters(half, dtype):
+    """A trunk of half precision under a head of float32, as they are written for speed."""
+
+    def forward(m, x):
+        hidden = m.trunk(x.to(half)).tanh()
+        return m.head((hidden.half() if half == torch.float16 else hidden.bfloat16()).float())
+
+    model, inputs = Written(forward, trunk=nn.Linear(3, 4).to(half), head=nn.Linear(4, 2)), torch.randn(4, 3)
+    plain = nn.Sequential(deepcopy(model.trunk), nn.Tanh(), deepcopy(model.head))
+    true = tangent.full_kernel(tangent.jacobian(tangent.in_float64(plain), inputs.double()))
+    assert off(entk_full(model, inputs, dtype=dtype), true) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("kind", ["scaled", "tied"])
+def test_a_copy_in_another_precision_does_not_lose_what_was_made_of_parameters_before_forward(kind):
+    """A view kept from __init__ is still the parameter's own in the user's model, and nobody's in a copy."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = mlp(3, 4)
+            self.gain = nn.Parameter(torch.randn(4))
+            self.kept = self.gain.view(1, 4) if kind == "scaled" else self.net[0].weight.t()
+
+        def forward(self, x):
+            hidden = self.net(x).tanh()
+            return hidden * self.kept if kind == "scaled" else nn.functional.linear(hidden, self.kept)
+
+    model, inputs = Model(), torch.randn(4, 3)
+    true = tangent.full_kernel(tangent.jacobian(model, inputs))
+    assert off(entk_full(model, inputs), true.double()) < TOLERANCE[torch.float32]
+    with pytest.raises(BadInput, match=says("float64", "kept", "in forward")):
+        entk_full(model, inputs, dtype=torch.float64)
 
 
 def test_a_float64_model_can_be_measured_in_float32():

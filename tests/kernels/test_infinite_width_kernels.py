@@ -48,6 +48,10 @@ CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[[Tensor], dict[
         _limit_free(models.TokenMLP, activation="gelu"),
         lambda d: mlp_kernel_by_group(d, activation="gelu", deviations=UNEVEN),
     ),
+    "mlp silu": (
+        _limit_free(models.TokenMLP, activation="silu"),
+        lambda d: mlp_kernel_by_group(d, activation="silu", deviations=UNEVEN),
+    ),
     "mlp tanh": (
         _limit_free(models.TokenMLP, activation="tanh"),
         lambda d: mlp_kernel_by_group(d, activation="tanh", deviations=UNEVEN),
@@ -94,7 +98,7 @@ def test_each_parameter_group_of_a_wide_network_has_the_closed_form_kernel(name:
         assert (away <= 3 * error[group] + 4 / width * scale).all(), (group, mean[group] / exact)
 
 
-@pytest.mark.parametrize("name", ["mlp relu", "cnn", "attention", "matrix-vector"])
+@pytest.mark.parametrize("name", CASES)
 def test_the_error_of_one_network_shrinks_like_the_root_of_its_width(name: str) -> None:
     build, theory = CASES[name]
     exact = torch.stack(list(theory(DOCUMENTS).values())).sum(0)
@@ -193,3 +197,7 @@ def test_documents_that_cannot_be_read_are_refused() -> None:
         mlp_kernel([(0, -1)])
     with pytest.raises(ValueError, match="no window of 3 fits; pad by at least 1"):
         cnn_kernel([(0, 1)], window=3, padding=0)
+    with pytest.raises(ValueError, match="at least 1 word and padding of at least 0, got 0 and 1"):
+        cnn_kernel([(0, 1)], window=0, padding=1)
+    with pytest.raises(ValueError, match="got 2 and -1"):
+        cnn_kernel([(0, 1)], window=2, padding=-1)

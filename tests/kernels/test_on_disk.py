@@ -193,6 +193,13 @@ def test_another_kernel_is_refused_and_nothing_changes(change: Callable, words: 
     assert digest(tmp_path / "kernel") == before
 
 
+def test_outputs_that_differ_behind_the_first_few_are_another_choice(inputs, tmp_path) -> None:
+    wide = mlp(5, 4, 100).double()
+    entk(wide, inputs, out=tmp_path / "kernel")
+    with pytest.raises(DifferentRun, match="another choice of outputs"):
+        entk(wide, inputs, out=tmp_path / "kernel", outputs=lambda y: torch.cat([y[:, :90], 3 * y[:, 90:]], 1))
+
+
 def test_a_folder_that_is_no_kernel_is_left_alone(model, inputs, tmp_path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(DifferentRun, match="expected a kernel or nothing"):

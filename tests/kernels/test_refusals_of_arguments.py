@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -109,6 +111,17 @@ def test_an_unknown_by_is_refused_with_the_two_choices():
 def test_a_chunk_that_is_not_positive_is_refused(function, chunk):
     with pytest.raises(ValueError, match=says("chunk", str(chunk))):
         function(mlp(3, 4, 2), randn(4, 3), chunk=chunk)
+
+
+@pytest.mark.parametrize(
+    ("option", "facts"),
+    [("chunk=2.5", ("chunk=", "2.5", "whole number")), ("outputs='logits'", ("outputs=", "'logits'", "lambda"))],
+)
+def test_arguments_of_the_wrong_type_are_named_where_types_are_not_checked(option, facts):
+    """In a process of its own: the types that this one checks speak first."""
+    call = f"import torch, tangentlens as tl; tl.entk(torch.nn.Linear(3, 2), torch.randn(4, 3), {option})"
+    ended = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True)
+    assert re.match(says("TypeError", *facts), ended.stderr.splitlines()[-1]), ended.stderr
 
 
 @pytest.mark.parametrize("chunk", [0, -1])

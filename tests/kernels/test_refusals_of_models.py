@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn, randn
 
-from tangentlens.kernels import entk, entk_by_layer, entk_full, entk_mean_output
+from tangentlens.errors import NonFiniteKernel
+from tangentlens.kernels import entk, entk_by_layer, entk_full, entk_mean_output, entk_product, layer_moments
 from tests.kernels.messages import every_function, says
 from tests.zoo.entry import Written, mlp
 
@@ -175,3 +178,29 @@ def test_outputs_that_are_not_finite_are_named_by_example():
     x[3, 1] = float("nan")
     with pytest.raises(ValueError, match=says("finite|nan", "example 3")):
         entk_full(model, x)
+
+
+def test_an_example_that_is_not_finite_is_named_however_late_it_comes():
+    """After many finite ones, whose rules it does not follow; of the columns too."""
+    model, x = mlp(3, 4, 2), randn(9, 3)
+    late = x.clone()
+    late[7, 1] = float("inf")
+    late[7, 2] = -float("inf")
+    for function in (entk, entk_full, entk_by_layer, entk_product):
+        found = partial(_whole, function, model)
+        with pytest.raises(NonFiniteKernel, match=says("example 7, output 0")):
+            found(late, chunk=2)
+        with pytest.raises(NonFiniteKernel, match=says("example 7 of others=, output 0")):
+            found(x, late)
+
+
+def _whole(function, model, *inputs, **options):
+    found = function(model, *inputs, **options)
+    return found @ torch.ones(found.shape[1]) if function is entk_product else found
+
+
+def test_moments_that_are_not_finite_name_the_first_place():
+    x = randn(6, 3)
+    x[5, 0] = float("nan")
+    with pytest.raises(NonFiniteKernel, match=says("example 5, output 0")):
+        layer_moments(mlp(3, 4, 2), x)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -137,6 +139,18 @@ def test_hugging_face_classifiers_are_read_through_their_tokenizer() -> None:
         label_scores(model, ["awful"], encode=tokenizer)
 
 
+def test_a_hugging_face_decoder_without_a_padding_token_classifies_phrases_too() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=6, n_embd=8, n_layer=1, n_head=2, num_labels=2, bos_token_id=None, eos_token_id=None
+    )
+    assert config.pad_token_id is None
+    model = transformers.GPT2ForSequenceClassification(config).eval()
+    scores = label_scores(model, ["good", "bad", "not good"], encode=WORDS)
+    for row, ids in zip(scores, ([3], [4], [5, 3])):
+        torch.testing.assert_close(row, model(torch.tensor([ids])).logits[0])
+
+
 def test_bad_phrases_are_refused_by_name() -> None:
     model = _model()
     with pytest.raises(BadInput, match="'awful' in phrase 'awful film' is not among the 5 words"):
@@ -155,6 +169,14 @@ def test_bad_phrases_are_refused_by_name() -> None:
         label_scores(model, [3], chunk=0)
     with pytest.raises(BadInput, match=r"answers NaN to \[0\]; leave out padding"):
         label_scores(SelfAttention(6, 8), [3, 0])
+    with pytest.raises(BadInput, match="phrase 'good' gave None, expected a list of token numbers"):
+        label_scores(model, ["good"], encode=lambda word: None)
+    with pytest.raises(BadInput, match="phrase True gave torch.bool numbers"):
+        label_scores(model, [True])
+    with pytest.raises(BadInput, match="encode= is a word -> number mapping, a tokenizer or a function, got list"):
+        inspect.unwrap(label_scores)(model, ["good"], encode=list(WORDS))  # the tests check types before it can
+    with pytest.raises(BadInput, match=r"as many initial scores as there are now, \(1, 2\), got \(1, 3\)"):
+        label_scores(model, [3], initial=TokenMLP(6, 8, labels=3))
     with pytest.raises(BadInput, match="the checkpoint of step 3 does not fit"):
         label_scores_over(model, {3: {"embedding": torch.zeros(2, 2)}}, [3])
 
@@ -173,6 +195,8 @@ def test_numbers_stay_numbers_beside_words() -> None:
     expected = label_scores(model, [[first, second], first])
     torch.testing.assert_close(label_scores(model, [[first, second], list(WORDS)[0]], encode=WORDS), expected)
     torch.testing.assert_close(label_scores(model, [(first, second), first], encode=WORDS), expected)
+    of_numpy = label_scores(model, [[np.int64(first), np.int64(second)], np.int64(first)], encode=WORDS)
+    torch.testing.assert_close(of_numpy, expected)
 
 
 def test_checkpoints_of_every_kind_that_can_be_followed_are_scored(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import nn, randn
 
@@ -141,3 +143,12 @@ def maxout():
     return Written(
         lambda m, x: m.b(m.a(x).view(-1, 4, 3).amax(-1).sort(-1).values), a=nn.Linear(3, 12), b=nn.Linear(4, 2)
     ), (randn(4, 3))
+
+
+@entry("a layer of no units, as adaptive softmax makes them: rows without entries")
+def layer_of_no_units():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that there is nothing to initialise
+        narrow = nn.Sequential(nn.Linear(3, 0), nn.Linear(0, 4))
+    parts = {"narrow": narrow, "wide": nn.Linear(3, 4), "head": nn.Linear(4, 2)}
+    return Written(lambda m, x: m.head((m.wide(x) + m.narrow(x)).tanh()), **parts), randn(4, 3)

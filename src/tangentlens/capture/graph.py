@@ -9,8 +9,9 @@ at that moment, so later in-place changes do not matter.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -68,19 +69,38 @@ class Graph:
         """Whether the data may decide which rows there are, and so whose: then no chunk tells about the next."""
         return any(_moves_rows(node, examples) for node in self.nodes)
 
+    def whole_numbers(self) -> int:
+        """Fingerprint of where slices are cut, rows selected, axes rolled: the data may have decided those as well."""
+        kinds = [(node, _plain_settings(type(node))) for node in self.nodes]  # type: ignore[arg-type]
+        return hash(tuple(_number(getattr(node, name)) for node, names in kinds for name in names))
+
     def names_behind(self, edge: Edge) -> frozenset[str]:
         """The measured parameters that a value made of parameters alone depends on."""
         return self.behind[edge[0]]
 
 
 _MOVING = ("Index", "Gather", "Scatter", "Masked", "Sort", "Topk", "Take", "Nonzero", "Unique", "RepeatInterleave")
+_FULL_BACKWARD_HOOK = "BackwardHookFunctionBackward"
 
 
 def _moves_rows(node: Node, examples: int) -> bool:
     name = node.name()
+    if isinstance(node, torch.autograd.function.FunctionCtx):  # a function of the user's may do anything
+        return name != _FULL_BACKWARD_HOOK
     if name == "EmbeddingBackward0":  # token numbers carry no gradient: a flat list of them may be packed
         return node._saved_indices.ndim == 1 and len(node._saved_indices) != examples
     return name.startswith(_MOVING) and name != "MaskedFillBackward0"
+
+
+@cache
+def _plain_settings(kind: Hashable) -> tuple[str, ...]:
+    """The settings an operation keeps that are not tensors, whose unpacking may cost."""
+    names = dir(kind)
+    return tuple(n for n in names if n.startswith("_saved_") and f"_raw{n}" not in names)
+
+
+def _number(setting: Any) -> Any:
+    return setting if isinstance(setting, int) else tuple(setting) if isinstance(setting, tuple | list) else None
 
 
 def read_graph(outputs: Tensor, parameters: Mapping[str, Tensor]) -> Graph:
@@ -151,7 +171,8 @@ def pulled_back(source: Edge, parameter: Tensor, gradients: Tensor) -> Tensor:
     """Carry gradients with respect to a pure value back to a parameter it is made of; leading axis batched."""
     if source[0] is _leaf(parameter):
         return gradients
-    flat = gradients.reshape(-1, *edge_shape(source))
+    leading = gradients.shape[: gradients.ndim - len(edge_shape(source))]
+    flat = gradients.reshape(leading.numel(), *edge_shape(source))
     edge = GradientEdge(*source)
     pulled: Tensor | None
     try:
@@ -163,7 +184,7 @@ def pulled_back(source: Edge, parameter: Tensor, gradients: Tensor) -> Tensor:
         pulled = None if any(r is None for r in rows) else torch.stack(rows)
     if pulled is None:
         pulled = parameter.new_zeros(len(flat), *parameter.shape)
-    return pulled.reshape(*gradients.shape[: gradients.ndim - len(edge_shape(source))], *parameter.shape)
+    return pulled.reshape(*leading, *parameter.shape)
 
 
 def _leaf(parameter: Tensor) -> Node:

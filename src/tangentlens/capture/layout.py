@@ -65,15 +65,14 @@ def regular_layout(
     the large ones' rounding could hide them count only between layouts that all other rows allow.
     """
     found: list[tuple[float, Regular]] = []
-    if plain.numel() == 0:  # no rows at all: nothing belongs to anyone
-        return Regular(axes[0] if axes else 0, 1, 0), False
+    candidates = [c for c in candidate_layouts(plain.shape, len(weights)) if not axes or c.axis in axes]
+    if plain.numel() == 0:  # rows without entries, or no rows at all: nothing belongs to anyone
+        return (candidates[0] if candidates else Regular(axes[0] if axes else 0, 1, 0)), False
     scale = plain.abs().max()
     if scale == 0:
-        allowed = [c for c in candidate_layouts(plain.shape, len(weights)) if not axes or c.axis in axes]
-        return (allowed[0] if allowed else None), False
+        return (candidates[0] if candidates else None), False
     tolerance = 1e-9 if exact else 1e-4
     rounding = 64 * torch.finfo(scale.dtype).eps * scale
-    candidates = [c for c in candidate_layouts(plain.shape, len(weights)) if not axes or c.axis in axes]
     sizes = {axis: _largest(plain, axis) for axis in {c.axis for c in candidates}}
     for layout in candidates:
         expected = plain * weights[layout.ids(plain.shape, len(weights), plain.device)]

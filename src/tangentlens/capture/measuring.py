@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from tangentlens.capture.casts import HALVES, Widened
 from tangentlens.capture.factors import Formed
+from tangentlens.capture.graph import read_graph
 from tangentlens.capture.ladder import by_loop, by_vmap
 from tangentlens.capture.outputs import Outputs
 from tangentlens.capture.precision import products_in
@@ -138,12 +140,32 @@ def measuring(
         if any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
             stack.enter_context(torch.jit.optimized_execution(False))  # the optimiser folds operations into one node
         in_place = all(of_precision(p.dtype, target) == p.dtype for p in model.parameters())
-        begin = partial(_begun, names=wanted, outputs=outputs, target=target, inputs=inputs, check=check)
+        narrower = HALVES & {p.dtype for p in model.parameters()}
+        begin = partial(
+            _begun, names=wanted, outputs=outputs, target=target, inputs=inputs, check=check, narrower=narrower
+        )
         measurement: Measurement | None = None
         if in_place:
             with suppress(ParametersWritten), ParametersGuarded(model):
                 measurement = begin(model)
-        yield measurement or begin(_copied(model, target))
+        yield measurement or _begun_on_a_copy(begin, model, target, inputs)
+
+
+def _begun_on_a_copy(
+    begin: Callable[[nn.Module], Measurement], model: nn.Module, target: torch.dtype, inputs: Inputs | Probe
+) -> Measurement:
+    """On a copy in another precision. What a module keeps that was made of its parameters before forward has lost them
+    there: nothing is missed where forward makes it anew (weight norm's `weight`)."""
+    made_before = {
+        id(value): value.detach().to(of_precision(value.dtype, target), copy=True).requires_grad_(value.requires_grad)
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    measurement = begin(_copied(model, target, made_before))
+    if made_before:
+        _refuse_made_before(measurement, {id(value) for value in made_before.values()}, inputs)
+    return measurement
 
 
 def _begun(
@@ -153,6 +175,7 @@ def _begun(
     target: torch.dtype,
     inputs: Inputs | Probe,
     check: bool,
+    narrower: frozenset[torch.dtype],
 ) -> Measurement:
     """A measurement whose model has run, and if asked, has shown that it has a kernel."""
     named = dict(model.named_parameters())
@@ -162,7 +185,10 @@ def _begun(
     measurement = Measurement(model, wanted, outputs, reader, target, next(iter(wanted.values())).device)
     ready = measurement.prepared(inputs)
     one = ready.chosen([0])
-    reader.lifted = target == torch.float64 and _runs_in_float64(reader, one)
+    if target == torch.float64:
+        narrower |= {torch.float32}
+    if narrower and not _runs_widened(reader, one, Widened(target, narrower)):
+        reader.widened = None
     if check:
         _refuse_unstable(measurement, ready)
     else:
@@ -170,9 +196,9 @@ def _begun(
     return measurement
 
 
-def _runs_in_float64(reader: Reader, one: Probe) -> bool:
+def _runs_widened(reader: Reader, one: Probe, widened: Widened) -> bool:
     """A model may mix float64 with its own float32 constants and break when casts are lifted: then they stay."""
-    reader.lifted = True
+    reader.widened = widened
     try:
         reader.run(one)
     except RuntimeError:
@@ -231,17 +257,24 @@ def _dtype(wanted: dict[str, nn.Parameter], dtype: torch.dtype | None) -> torch.
     return widest
 
 
-def _copied(model: nn.Module, target: torch.dtype) -> nn.Module:
-    """A deep copy in another precision, complex numbers too, which Module.to() would make real; results that a hook
-    left on a module (weight norm's `weight`) are computed anew."""
-    left_over = [
-        value
-        for module in model.modules()
-        for value in vars(module).values()
-        if isinstance(value, Tensor) and not value.is_leaf
-    ]
-    model = copy.deepcopy(model, {id(value): value.detach().clone() for value in left_over})
+def _copied(model: nn.Module, target: torch.dtype, stand_ins: dict[int, Tensor]) -> nn.Module:
+    """A deep copy in another precision, complex numbers too, which Module.to() would make real."""
+    model = copy.deepcopy(model, dict(stand_ins))
     return model._apply(lambda tensor: tensor.to(of_precision(tensor.dtype, target)))
+
+
+def _refuse_made_before(measurement: Measurement, stand_ins: set[int], inputs: Inputs | Probe) -> None:
+    out = measurement.reader.run(measurement.prepared(inputs).chosen([0]))[1]
+    used = {id(node.variable) for node in read_graph(out, {}).nodes if hasattr(node, "variable")}
+    for name, module in measurement.model.named_modules():
+        for attribute, value in vars(module).items():
+            if id(value) in stand_ins & used:
+                place = ".".join(filter(None, [name, attribute]))
+                raise BadInput(
+                    f"measuring in {str(measurement.dtype).removeprefix('torch.')}, on a copy, needs a forward that "
+                    f"makes everything from the parameters, got {place} made of them beforehand; make it in forward, "
+                    "or measure in the model's own dtype"
+                )
 
 
 def _refuse_unstable(measurement: Measurement, probe: Probe) -> None:

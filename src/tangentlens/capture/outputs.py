@@ -31,6 +31,11 @@ def selected_outputs(raw: Any, outputs: Outputs | None, examples: int) -> Float[
 
 def chosen_outputs(raw: Any, outputs: Outputs | None) -> Tensor:
     """What `outputs=` picks, or the tensor a model returns by itself."""
+    if not (outputs is None or callable(outputs)):
+        raise TypeError(
+            f"outputs= must be a function from what the model returns to a tensor, got {outputs!r}; "
+            "pass for example outputs=lambda out: out.logits[:, -1]"
+        )
     chosen = outputs(raw) if outputs is not None else _default_outputs(raw)
     if not isinstance(chosen, Tensor):
         raise TypeError(

@@ -17,8 +17,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
+from tangentlens.capture.casts import Widened
 from tangentlens.capture.factors import Factor, detached, merged, without_dead_positions
-from tangentlens.capture.float64 import Float64Throughout
 from tangentlens.capture.graph import (
     Graph,
     Meeting,
@@ -61,7 +61,7 @@ class Reader:
     unreadable: dict[str, str] = field(default_factory=dict)
     gathered: set[str] = field(default_factory=set)
     described_outputs: str = ""
-    lifted: bool = False
+    widened: Widened | None = None
     plain_inputs: bool = False
     _pure: dict[int, frozenset[int]] = field(default_factory=dict)
     _layouts: dict[Any, list[Layout | None]] = field(default_factory=dict)
@@ -87,8 +87,8 @@ class Reader:
         return probe.copied().call(self.model)
 
     def casts(self) -> AbstractContextManager[Any]:
-        """Around every call of the model: float64 stays float64."""
-        return Float64Throughout() if self.lifted else nullcontext()
+        """Around every call of the model: what it asks for in less than the precision measured in, it gets in this."""
+        return self.widened or nullcontext()
 
     @torch.enable_grad()
     def trace(self, probe: Probe) -> Trace:
@@ -118,7 +118,7 @@ class Reader:
         found = meetings(graph, pure)
         readings = [reading(m.node, m.slot) if m.real else None for m in found]
         trace = Trace(self, out, graph, found, readings, kind=kind)
-        key = (kind, len(out), tuple(m.result_shape for m in found))
+        key = (kind, len(out), graph.whole_numbers(), tuple(m.result_shape for m in found))
         if key in self._layouts:
             trace.layouts = self._layouts[key]
         else:
@@ -319,7 +319,9 @@ class Trace:
         floor = 1e-3 * max((float(g.norm()) for g in expected.values()), default=0.0)
         for name in names:
             if name in got and not _close(got[name], expected[name], self.exact, floor):
-                self.reader.fail(frozenset([name]), "its rule disagrees with autograd")
+                finite = bool(torch.isfinite(expected[name]).all())
+                why = "its rule disagrees with autograd" if finite else "its gradient is not finite"
+                self.reader.fail(frozenset([name]), why)
             elif name not in got:
                 self.reader.fail(frozenset([name]), "meets data where no rule can see it")
 

@@ -58,7 +58,13 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         for name, buffer in module._buffers.items()
     ]
     flags = [(module, module.training) for module in model.modules()]
-    parameters = [(p, p.detach(), p.grad, dict(p._post_accumulate_grad_hooks or {})) for p in model.parameters()]
+    parameters = [(p, p.detach(), p.grad) for p in model.parameters()]
+    hooks = [
+        (of_one, dict(of_one))
+        for p in model.parameters()
+        for of_one in (p._backward_hooks, p._post_accumulate_grad_hooks)
+        if of_one
+    ]
     python_state = random.getstate()
     numpy = sys.modules.get("numpy")
     numpy_state = numpy.random.get_state() if numpy is not None else None
@@ -75,18 +81,18 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(_readable_checkpoints())
         try:
-            for parameter, _, _, hooks in parameters:
+            for parameter, _, _ in parameters:
                 parameter.grad = None
-                if hooks:
-                    parameter._post_accumulate_grad_hooks.clear()
+            for of_one, _ in hooks:
+                of_one.clear()
             yield
         finally:
-            for parameter, values, gradient, hooks in parameters:
+            for parameter, values, gradient in parameters:
                 if parameter.data_ptr() != values.data_ptr():  # `parameter.data = ...` inside forward
                     parameter.data = values
                 parameter.grad = gradient
-                if hooks:
-                    parameter._post_accumulate_grad_hooks.update(hooks)
+            for of_one, held in hooks:
+                of_one.update(held)
             random.setstate(python_state)
             if numpy is not None and numpy_state is not None:
                 numpy.random.set_state(numpy_state)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from tangentlens.capture.float64 import float64_throughout
+from tangentlens.capture.casts import float64_throughout
 from tangentlens.capture.outputs import Outputs, selected_outputs
 from tangentlens.capture.probe import Inputs, Probe, probe, tensors_in
 from tangentlens.capture.undisturbed import eager, refuse_coupled_examples, undisturbed

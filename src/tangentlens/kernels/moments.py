@@ -21,8 +21,9 @@ from tangentlens.capture.probe import Inputs, Probe, probe
 from tangentlens.capture.sources import Piece
 from tangentlens.capture.undisturbed import eager, undisturbed
 from tangentlens.distributed import Job, Ranks, joined
-from tangentlens.errors import BadInput
+from tangentlens.errors import BadInput, NonFiniteKernel
 from tangentlens.kernels.agreed import check_alike, in_agreement, read_alike
+from tangentlens.kernels.nonfinite import first_nonfinite
 from tangentlens.kernels.passes import capture_chunk, checked_chunk
 from tangentlens.kernels.plain_weights import with_plain_weights
 from tangentlens.kernels.plan import sampled_costs
@@ -97,6 +98,8 @@ def layer_moments(
         check_alike(job, measurement, prepared)
         totals = in_agreement(job, measurement, lambda: _totals(measurement, prepared, chunk, job))
         found = _summed(job, totals, measurement.device)
+        if not all(bool(torch.isfinite(t.out).all() & torch.isfinite(t.into).all()) for t in found.values()):
+            raise NonFiniteKernel(first_nonfinite(measurement, [prepared]))
         for names in () if asked is None else asked.values():
             _refuse_missing(measurement, names, {total.piece.name for total in found.values()})
         return _named(measurement, found)

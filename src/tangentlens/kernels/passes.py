@@ -57,6 +57,8 @@ def chosen_passes(
 
 def checked_chunk(chunk: int | None) -> int | None:
     """`chunk=` as the user gave it, refused where it counts no examples."""
+    if chunk is not None and not isinstance(chunk, int):
+        raise TypeError(f"chunk= counts the examples captured at once, got {chunk!r}; pass a whole number, or nothing")
     if chunk is not None and chunk < 1:
         raise BadInput(f"chunk= counts the examples captured at once, got {chunk}; pass 1 or more, or nothing")
     return chunk

@@ -22,8 +22,9 @@ from tangentlens.capture.outputs import Outputs
 from tangentlens.capture.probe import Inputs, Probe, probe
 from tangentlens.capture.sources import Piece
 from tangentlens.distributed import Job, Ranks, Span, joined
-from tangentlens.errors import BadInput
+from tangentlens.errors import BadInput, NonFiniteKernel
 from tangentlens.kernels.agreed import check_alike, free_for_each, in_agreement, read_alike
+from tangentlens.kernels.nonfinite import first_nonfinite
 from tangentlens.kernels.passes import capture_chunk, checked_chunk
 from tangentlens.kernels.plan import sampled_costs
 from tangentlens.kernels.ways import Costs
@@ -84,7 +85,10 @@ class Product:
             )
         block = vectors.to(self.device, self.dtype).reshape(self.other_examples, self.output_count, -1)
         with joined(self.ranks) as job:
-            return self._product(block, job).reshape(self.shape[0], *vectors.shape[1:])
+            result = self._product(block, job)
+            if not bool(torch.isfinite(result).all()) and bool(torch.isfinite(block).all()):
+                raise NonFiniteKernel(self._first_nonfinite())
+            return result.reshape(self.shape[0], *vectors.shape[1:])
 
     def __repr__(self) -> str:
         rows, columns = self.shape
@@ -110,6 +114,11 @@ class Product:
                 return result
 
             return job.rows(in_agreement(job, measurement, once), rows)
+
+    def _first_nonfinite(self) -> str:
+        with measuring(self.model, self.inputs, self.outputs, self.parameters, self.dtype, check=False) as measurement:
+            examples = [self.inputs] if self.others is None else [self.inputs, self.others]
+            return first_nonfinite(measurement, [measurement.prepared(one) for one in examples])
 
     def _chunks(self, measurement: Measurement, inputs: Inputs, share: Span, rows: bool) -> Iterator[Chunk]:
         if rows and self.others is None and False in self._held:

@@ -13,8 +13,6 @@ from tangentlens.kernels.routes import SMALL
 from tangentlens.kernels.spectra import Spectrum, spectrum
 from tangentlens.kernels.stored import StoredKernel
 
-"""Rows of a matrix that is decomposed in seconds on one core."""
-
 _READING = 100.0  # multiply-adds a processor does while a disk gives one byte
 
 

@@ -7,6 +7,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from tangentlens.capture.undisturbed import eager, undisturbed
 from tangentlens.errors import BadInput
 from tangentlens.kernels.weights import load_into
 
-Phrase = str | int | Sequence[str] | Sequence[int] | Tensor
+Phrase = str | int | np.integer | Sequence[str] | Sequence[int | np.integer] | Tensor
 Encode = Mapping[str, int] | Callable[..., Any]
 State = Mapping[str, Tensor]
 
@@ -36,7 +37,8 @@ def label_scores(
     A phrase is a token number, a list of them, or words once `encode` turns them into numbers: a word -> number mapping
     or anything callable on the phrase, Hugging Face tokenizers among it. Phrases run only beside phrases of the same
     length, so no padding reaches the model. `initial` is a module or a state dict. Mode, buffers, gradients and random
-    state are left as they were. Cost: one forward pass over the phrases, `chunk` at a time.
+    state are left as they were. Cost: one forward pass over the phrases, `chunk` at a time; one phrase at a time for a
+    Hugging Face classifier that names no padding token, which takes no two together.
 
     >>> model = nn.EmbeddingBag.from_pretrained(torch.tensor([[1.0, 0.0], [0.0, 2.0]]), mode="sum")
     >>> label_scores(model, ["good", "good bad"], encode={"good": 0, "bad": 1})
@@ -46,6 +48,8 @@ def label_scores(
         raise BadInput(f"expected a list of at least one phrase, got {phrases!r}; a single phrase is a list of one")
     if chunk < 1:
         raise BadInput(f"chunk is how many phrases run at a time, at least 1, got {chunk}")
+    if encode is not None and not isinstance(encode, Mapping) and not callable(encode):
+        raise BadInput(f"encode= is a word -> number mapping, a tokenizer or a function, got {type(encode).__name__}")
     model = eager(model)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     encoded = [_on(device, encoded_phrase(phrase, encode)) for phrase in phrases]
@@ -55,7 +59,13 @@ def label_scores(
     if initial is None:
         return scores
     before = initial if isinstance(initial, nn.Module) else with_state(model, initial)
-    return scores - label_scores(before, phrases, encode=encode, outputs=outputs, chunk=chunk)
+    at_first = label_scores(before, phrases, encode=encode, outputs=outputs, chunk=chunk)
+    if at_first.shape != scores.shape:
+        raise BadInput(
+            f"expected as many initial scores as there are now, {tuple(scores.shape)}, got {tuple(at_first.shape)}; "
+            "initial= is the same model with other weights"
+        )
+    return scores - at_first
 
 
 def label_scores_over(
@@ -92,7 +102,7 @@ def last_position(raw: Any) -> Float[Tensor, "example label"]:
 
 def encoded_phrase(phrase: Phrase, encode: Encode | None) -> Tensor | dict[str, Tensor]:
     """One phrase as a batch of one, in the form the model takes it."""
-    if encode is None or isinstance(phrase, int | Tensor) or _all_numbers(phrase):
+    if encode is None or isinstance(phrase, int | np.integer | Tensor) or _all_numbers(phrase):
         return _numbers(phrase, phrase)
     if isinstance(encode, Mapping):
         words = list(phrase) if not isinstance(phrase, str) else [phrase] if phrase in encode else phrase.split()
@@ -119,16 +129,21 @@ def with_state(model: nn.Module, state: State) -> nn.Module:
 
 
 def _all_numbers(phrase: Phrase) -> bool:
-    return isinstance(phrase, list | tuple) and bool(phrase) and all(isinstance(word, int) for word in phrase)
+    return (
+        isinstance(phrase, list | tuple) and bool(phrase) and all(isinstance(word, int | np.integer) for word in phrase)
+    )
 
 
 def _numbers(numbers: Any, phrase: Phrase) -> Tensor:
     if isinstance(numbers, str) or (isinstance(numbers, Sequence) and any(isinstance(n, str) for n in numbers)):
         raise BadInput(f"phrase {phrase!r} is made of words; pass encode=, a word -> number mapping or a tokenizer")
-    ids = torch.as_tensor(numbers)
+    try:
+        ids = torch.as_tensor(numbers)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"phrase {phrase!r} gave {numbers!r}, expected a list of token numbers: {error}") from error
     if ids.numel() == 0:
         raise BadInput(f"phrase {phrase!r} is empty: no token of it reaches the model; leave it out")
-    if ids.is_floating_point():
+    if ids.is_floating_point() or ids.dtype == torch.bool:
         raise BadInput(f"phrase {phrase!r} gave {ids.dtype} numbers; token numbers are whole")
     return ids.reshape(1, -1)
 
@@ -162,12 +177,22 @@ def _scores(
     for number, inputs in enumerate(encoded):
         alike.setdefault(_shape(inputs), []).append(number)
     found: dict[int, Tensor] = {}
+    chunk = chunk if _takes_many(model) else 1
     for numbers in alike.values():
         for start in range(0, len(numbers), chunk):
             part = numbers[start : start + chunk]
             together = probe(_stacked([encoded[number] for number in part]))
             found.update(zip(part, _answer(model, together, outputs, [phrases[number] for number in part])))
     return torch.stack([found[number] for number in range(len(encoded))])
+
+
+def _takes_many(model: nn.Module) -> bool:
+    """Hugging Face's decoders with a classification head look for the last word before padding, and must know it."""
+    config = getattr(model, "config", None)
+    if config is None or not type(model).__name__.endswith("ForSequenceClassification"):
+        return True
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    return getattr(text, "pad_token_id", None) is not None
 
 
 def _answer(model: nn.Module, inputs: Probe, outputs: Outputs | None, phrases: Sequence[Phrase]) -> Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tangentlens.capture.measuring import Globs, Measurement, measuring
 from tangentlens.capture.outputs import Outputs
@@ -75,8 +75,14 @@ def choices(measurement: Measurement, rows: Probe) -> dict[str, Any]:
     return {
         "parameters": json.dumps(list(measurement.wanted)),
         "outputs": first.shape[1],
-        "first_outputs": first.flatten()[:64].tolist(),
+        "first_outputs": [*first.flatten()[:64].tolist(), *_mixed(first.flatten())],
     }
+
+
+def _mixed(numbers: Tensor) -> list[float]:
+    """Random combinations of all of them, at the size of one: those beyond the first show here."""
+    signs = torch.randint(2, (3, len(numbers)), generator=torch.Generator().manual_seed(len(numbers))) * 2 - 1
+    return (signs.double() @ numbers.cpu().double() / len(numbers) ** 0.5).tolist()
 
 
 def refuse_another_origin(

@@ -60,6 +60,8 @@ def cnn_kernel_by_group(
 ) -> dict[str, Float[Tensor, "example other"]]:
     """The same kernel split over readout, hidden and embedding gradients. Cost: (windows)^2 * window comparisons."""
     padding = window - 1 if padding is None else padding
+    if window < 1 or padding < 0:
+        raise ValueError(f"expected a window of at least 1 word and padding of at least 0, got {window} and {padding}")
     rows = as_documents(documents)
     columns = rows if others is None else as_documents(others)
     table = _table(window, activation, deviations)

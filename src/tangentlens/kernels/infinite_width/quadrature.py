@@ -107,11 +107,10 @@ def _agree(value: Tensor, finer: Tensor, size: Tensor) -> bool:
 
 
 def _not_smooth(function: Elementwise, apart: float, variance: float) -> ValueError:
-    name = getattr(function, "__name__", type(function).__name__)
     return ValueError(
         "the quadrature takes functions that are smooth on either side of zero at the scale of their variance, got "
-        f"{name} whose integral moves by {apart:.2g} with the order at variance {variance:.3g}; smooth its kinks, or "
-        "use smaller deviations"
+        f"{_named(function)}, whose integral moves by {apart:.2g} with the order at variance {variance:.3g}; "
+        "smooth its kinks, or use smaller deviations"
     )
 
 
@@ -156,4 +155,9 @@ def slope(function: Elementwise) -> Elementwise:
                 return torch.zeros_like(x)
             return torch.autograd.grad(value.sum(), x)[0]
 
+    derivative.__name__ = f"the slope of {_named(function)}"
     return derivative
+
+
+def _named(function: Elementwise) -> str:
+    return getattr(function, "__name__", type(function).__name__)
