@@ -117,3 +117,17 @@ def test_key_frequencies_of_an_embedding_are_those_put_into_it():
     signal = fourier_features(tokens, 29, [12, 5]) @ torch.randn(4, 16, generator=generator, dtype=torch.float64)
     assert set(key_frequencies(2 * signal + noise)) == {5, 12}
     assert key_frequencies(noise) == []
+
+
+def test_frequency_shares_leave_out_the_mean_where_rows_are_not_balanced():
+    values = torch.arange(2 * P - 3)  # some numbers twice
+    constant = torch.ones(len(values), 1, dtype=torch.float64)
+    torch.testing.assert_close(frequency_shares(constant, values, P), torch.zeros(3, dtype=torch.float64))
+
+
+def test_significance_without_shuffles_is_refused():
+    families = modular_families(A, B, P)
+    with pytest.raises(ValueError, match="permutations=0"):
+        carried_families(families["a"], families, permutations=0)
+    with pytest.raises(ValueError, match="permutations=0"):
+        key_frequencies(torch.eye(P), permutations=0)

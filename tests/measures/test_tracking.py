@@ -38,6 +38,14 @@ def test_a_followed_block_must_exist_at_the_last_checkpoint():
         followed_blocks([torch.eye(5)], (3, 7))
 
 
+def test_a_block_wider_than_what_it_is_looked_for_in_is_refused():
+    modes = [torch.eye(8)[:, :3], torch.eye(8)]
+    with pytest.raises(ValueError, match="4 modes.* got 3"):
+        followed_blocks(modes, (2, 6))
+    with pytest.raises(ValueError, match="got 2"):
+        followed_blocks([torch.eye(8), torch.eye(8)], (2, 6), reach=2)
+
+
 def test_the_share_of_two_spans_is_that_of_the_smaller_one():
     basis = orthonormal(10, 1)
     assert shared_percent(basis[:, :3], basis[:, :6]) == pytest.approx(100.0)
@@ -66,6 +74,11 @@ def test_the_lag_of_a_peak_is_negative_when_it_comes_before_the_onset():
     assert lag_of_peak(steps, overlap, [0.0] * len(steps), threshold=0.5).lag is None
 
 
+def test_a_peak_of_a_series_with_gaps_is_refused():
+    with pytest.raises(ValueError, match="finite values.* near step 10"):
+        lag_of_peak([0, 10, 20, 30], [1.0, 2.0, float("nan"), 4.0], [0.0] * 4, threshold=0.5)
+
+
 def plateau(count: int, drop: float) -> torch.Tensor:
     levels = torch.cat([torch.full((count,), drop, dtype=torch.float64), torch.ones(60 - count, dtype=torch.float64)])
     return levels * torch.exp(-1e-3 * torch.arange(60, dtype=torch.float64))
@@ -77,6 +90,14 @@ def test_a_learned_cliff_is_reported_when_it_has_held_for_two_records():
     assert first_learned_cliff([0, 10, 20, 30, 40, 50], found) == 40
     assert first_learned_cliff([0, 10, 20], found[:3]) is None
     assert first_learned_cliff([0, 10], found[:2], hold=1) == 10
+
+
+def test_cliffs_at_another_place_in_every_record_have_not_held():
+    flat = plateau(20, 1.0)
+    found = [cliffs(plateau(count, 3.0), flat) for count in (20, 26, 32, 32)]
+    assert all(bool(each.learned.all()) and len(each) == 1 for each in found)
+    assert first_learned_cliff([0, 10, 20], found[:3]) is None
+    assert first_learned_cliff([0, 10, 20, 30], found) == 30
 
 
 def test_a_cliff_that_was_there_is_never_learned():

@@ -71,6 +71,49 @@ def test_overlaps_of_blocks_are_those_of_their_modes(tmp_path: Path) -> None:
         assert np.isclose(data["cliff_ratio"][block], fall, rtol=1e-6)
 
 
+def test_overlaps_are_recorded_beside_shuffles_of_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family that lies in the first block stands far above them, one of noise does not."""
+    levels = plateaus([10, 30, 160], [4.0, 3.0])
+    draws, noise = torch.randn(200, 204, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).split(
+        [200, 4], 1
+    )
+    vectors = torch.linalg.qr(draws).Q
+    monkeypatch.setattr(Tangent, "_spectrum", lambda self, snapshot: (levels, vectors))
+    monkeypatch.setattr(Tangent, "_kernel", lambda self, snapshot: torch.eye(200, dtype=torch.float64))
+    families = {"inside": vectors[:, 3:7], "noise": noise}
+    measures = {each.name.split("/")[1]: each for each in tangent(families, examples=None, modes=100)}
+    step = Snapshot(0, small_model(), probe(torch.zeros(200, 6)))
+    overlap, null = (measures[name].compute(step) for name in ("overlap", "overlap_null"))
+    assert overlap[0, 0] > 0.95 and null[0, 0] < 0.3 and overlap[1, 0] < null[1, 0]
+    assert (overlap[:2, 1] < 1.5 * null[:2, 1]).all() and torch.isnan(null[2:]).all()
+    shuffled = subspace_overlap(vectors[:, :10], noise, permutations=500)
+    assert shuffled.chance_percent < 100 * float(null[0, 1]) <= shuffled.null_highest_percent
+    assert measures["overlap"].attrs["null_high"] == "overlap_null"
+
+
+def test_modes_are_mapped_to_the_single_features_asked_for(tmp_path: Path) -> None:
+    inputs, _ = small_probe(EXAMPLES)
+    features = {"first": inputs[:, :1], "two others": inputs[:, 1:3]}
+    tree, model = run_of(tmp_path / "run", tangent(features=features, modes=7), steps=1)
+    found = tree["tangent/mode_feature"].isel(step=0)
+    assert found.dims == ("mode", "feature") and found.shape == (7, 2) and "share" not in tree["tangent"]
+    modes = spectrum(entk(small_model().eval(), inputs)).eigenvectors[:, :7]
+    for name, feature in features.items():
+        each = [subspace_overlap(modes[:, i : i + 1], feature) for i in range(7)]
+        expected = [(one.percent / 100 * one.feature_dimension) ** 0.5 for one in each]
+        assert np.allclose(found.sel(feature=name), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"), [(torch.ones(5, 1), "24 examples"), (torch.ones(24, 2), "constant over the 24")]
+)
+def test_families_that_do_not_fit_the_probe_are_refused_in_words(
+    matrix: torch.Tensor, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        run_of(tmp_path / "run", tangent({"mine": matrix}), steps=1)
+
+
 def plateaus(sizes: list[int], falls: list[float]) -> torch.Tensor:
     """Blocks of nearly equal eigenvalues of these sizes, falling by these ratios after each but the last."""
     levels = torch.cumprod(torch.tensor([1.0, *(1 / fall for fall in falls)], dtype=torch.float64), 0)

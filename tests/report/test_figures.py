@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tangentlens.report.blocks import first_learned_cliff
 from tangentlens.report.figures.clouds import cloud
 from tangentlens.report.figures.curves import Null, curves
 from tangentlens.report.figures.decay import decay
@@ -106,6 +107,15 @@ def test_the_spectrum_section_says_which_cliffs_were_learned_and_since_when() ->
     assert [row[-1] for row in panel.table.rows] == ["there", "there", "no cliff there"]
 
 
+def test_two_different_cliffs_in_a_row_are_not_one_that_held() -> None:
+    ends = np.array([[10.0], [20.0], [20.0]])
+    data = xr.Dataset(
+        {"block_last": (("step", "block"), ends), "cliff_learned": (("step", "block"), np.ones_like(ends))},
+        coords={"step": [0, 5, 10]},
+    )
+    assert first_learned_cliff(xr.DataTree.from_dict({"/tangent": data})) == 10
+
+
 def test_a_family_is_followed_in_the_window_of_modes_that_carries_it_at_the_end() -> None:
     tree = record()
     panel = next(panel for panel in tangent.section({"run": tree}).panels if panel.name == "windows")
@@ -174,6 +184,8 @@ def test_a_logarithm_over_few_decades_has_ticks_between_its_powers() -> None:
     assert {0.01, 0.02, 0.05} <= set(axis.tickvals) and "0.02" in axis.ticktext
     wide = curves({"loss": line([1.0, 1e-5], [0, 9])}, y="loss", log=True).layout.yaxis
     assert wide.tickvals is None and wide.dtick == 1
+    round_off = curves({"drift": line([8e-15, 0.5], [0, 9])}, y="drift", log=True).layout.yaxis
+    assert round_off.dtick == 2, "fourteen powers of ten run into each other in a low figure"
 
 
 def test_a_logarithm_leaves_out_what_it_has_no_place_for() -> None:

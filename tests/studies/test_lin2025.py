@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -22,14 +23,19 @@ from tangentlens.studies.lin2025.labelled import mlp_dataset, superposition_data
 from tangentlens.studies.lin2025.linearised import RIDGE, linearised_run, linearised_verdicts
 from tangentlens.studies.lin2025.mlp_verdicts import mlp_verdicts
 from tangentlens.studies.lin2025.superposition_model import Superposition, sparse_inputs, trained_superposition
-from tangentlens.studies.lin2025.superposition_verdicts import beta_table, superposition_verdicts
+from tangentlens.studies.lin2025.superposition_verdicts import (
+    _claims as superposition_claims,
+    beta_table,
+    order_of_importance,
+    superposition_verdicts,
+)
 from tangentlens.studies.lin2025.transformer_model import (
     ModularTransformer,
     OneLayerTransformer,
     sequences,
     shuffled_rows,
 )
-from tangentlens.studies.lin2025.transformer_verdicts import transformer_verdicts
+from tangentlens.studies.lin2025.transformer_verdicts import CLAIMS as TRANSFORMER_CLAIMS, transformer_verdicts
 from tangentlens.studies.modular_addition import Epoch, ModularAddition, QuadraticMLP, all_pairs, split_mask, training
 from tests.reference.lin2025 import quadratic_mlp_kernels, shuffling_loader_orders
 
@@ -168,6 +174,12 @@ def test_a_short_run_of_the_mlp_ends_in_its_table_and_its_labelled_data(short_ml
     assert not by_name["M1"].holds and not by_name["M6.a+b"].holds  # ten epochs teach nothing of the sum
     assert by_name["M9.onset"].ours is None and not by_name["M9.onset"].holds
     assert "not holding" in table(verdicts)
+    assert run.difference_cosines is not None and len(run.difference_cosines) == 28
+    held = 100 * float(run.difference_cosines.square().sum()) / 28
+    assert held == pytest.approx(run.second_block["a-b"][-1])
+    assert by_name["M6.low"].ours == float(run.difference_cosines.min()) and not by_name["M6.low"].holds
+    growth = run.eigenvalues[1] / run.eigenvalues[0]
+    assert (by_name["M12"].ours, by_name["M12.all"].ours) == (float(growth[0]), float(growth.min()))
     of_more_seeds = mlp_verdicts([run], [run], [110.0, 150.0])
     (last_wrong_pair,) = [verdict for verdict in of_more_seeds if verdict.id == "M9.end"]
     assert last_wrong_pair.ours == 150.0 and last_wrong_pair.holds and last_wrong_pair.seeds == 3
@@ -245,8 +257,28 @@ def test_a_short_run_of_superposition_ends_in_its_table_and_its_labelled_data(sh
     verdicts = superposition_verdicts([run])
     assert {"T1(m=10, S=0.3)", "T5(m=10, S=0.3)", "T6(m=10, S=0.3)"} <= {verdict.id for verdict in verdicts}
     assert not all(verdict.holds for verdict in verdicts)
+    (after,) = [verdict for verdict in verdicts if verdict.id == "T1.after(m=10, S=0.3)"]
+    assert str(run.found.positions.tolist()) == after.ours
+    assert after.holds == (50 in run.found.positions.tolist())
     assert superposition_dataset([run])["mode_feature"].shape == (1, 3, 50, 50)
     assert len(beta_table([run])) == 3
+
+
+def test_the_order_of_favourites_is_compared_with_the_order_of_importance():
+    in_order = torch.eye(6)[:, [0, 1, 2, 0, 3, 1]]
+    assert order_of_importance(in_order) == pytest.approx(1.0)
+    assert order_of_importance(torch.eye(6)[:, [3, 3, 2, 1, 3, 0]]) == pytest.approx(-1.0)
+    assert math.isnan(order_of_importance(torch.eye(6)[:, [2, 2]]))
+
+
+def test_a_spectrum_without_a_drop_reproduces_no_drop():
+    """No tolerance for the ratio across a drop takes in 1, two equal eigenvalues."""
+    drops = [
+        claim
+        for claim in (*TRANSFORMER_CLAIMS, *superposition_claims((10, 0.9), ""))
+        if "drop after" in claim.sentence and claim.unit == "times"
+    ]
+    assert len(drops) == 5 and not [claim.id for claim in drops if 1.0 in claim.accept]
 
 
 def test_a_short_run_of_the_transformer_ends_in_its_table_and_its_labelled_data(short_transformer):
@@ -255,6 +287,19 @@ def test_a_short_run_of_the_transformer_ends_in_its_table_and_its_labelled_data(
     assert run.steps == [0, 20] and set(run.tensors) >= {"embedding", "unembedding", "full"}
     assert not verdicts["X1"].holds and not verdicts["X2"].holds
     assert transformer_dataset(run)["eigenvalues"].shape == (10, 40)
+
+
+def test_the_read_out_is_followed_closely_through_both_bumps_of_the_papers_derivative(monkeypatch):
+    task = ModularTransformer(modulus=11)
+    model = OneLayerTransformer(task, torch.Generator().manual_seed(0))
+    epochs = [transformer_model.TransformerEpoch(at, model, 1.0, 1.0) for at in (0, 20, 580, 600, 1000, 1020, 1200)]
+    monkeypatch.setattr(modular_transformer, "training", lambda task, every: iter(epochs))
+    run = modular_transformer.transformer_run(task)
+    assert run.kernel_steps == [0, 20, 580, 600, 1000, 1200] and len(run.sum_overlap) == 6
+    notes = {verdict.id: verdict.note for verdict in transformer_verdicts(run)}
+    assert "read every 20 epochs up to 1000" in notes["X10"]
+    strongest = max(run.tensors["value"].held["modes 0-4"].values())
+    assert f"{strongest:.1f} %" in notes["X6.V"]
 
 
 def test_the_linearised_network_on_fresh_inputs_is_kernel_regression_of_the_error():
@@ -295,4 +340,7 @@ def test_what_is_kept_can_be_opened_again(tmp_path):
     stored = xr.open_zarr(tmp_path / "lin2025.zarr", group="modular_mlp", consolidated=False)
     assert stored["test_accuracy"].shape == (1, 2)
     tree = open_record(tmp_path / "grokking")
+    waves = tree["tangent"]["mode_feature"]
+    assert waves.sizes["feature"] == 4 * 2 and str(waves["feature"].values[0]) == "a, k=1"
+    assert waves.notnull().all(("mode", "feature")).sum() == 1  # at epoch 0 only
     assert tree["tangent"]["eigenvalues"].sizes["step"] == 2 and list(tree["tangent"]["family"].values)[0] == "a"

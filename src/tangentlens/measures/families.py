@@ -89,6 +89,7 @@ def carried_families(
     found in the family: a block wider than a family can hold all of it and much else. Significant: above every
     permutation, and by at least the null's own spread above the highest.
     """
+    _refuse_no_permutations(permutations)
     found = []
     for name, features in families.items():
         overlap = subspace_overlap(modes, features, permutations=permutations, seed=seed)
@@ -103,9 +104,10 @@ def carried_families(
 def frequency_shares(
     modes: Float[Tensor, "row mode"], values: Int[Tensor, "row"], period: int
 ) -> Float[Tensor, "frequency"]:
-    """Share of each frequency's (cos, sin) plane of one family that a block holds: 1 when both lie in it."""
+    """Share of each frequency's (cos, sin) plane of one family, centred, that a block holds: 1 when both lie in it."""
     block = orthonormal_span(modes)
-    planes = [orthonormal_span(fourier_features(values, period, [k])).to(block) for k in all_frequencies(period)]
+    waves = [fourier_features(values, period, [k]).to(block) for k in all_frequencies(period)]
+    planes = [orthonormal_span(wave - wave.mean(0)) for wave in waves]
     return torch.stack([(plane.T @ block).square().sum() / plane.shape[1] for plane in planes])
 
 
@@ -116,6 +118,7 @@ def key_frequencies(table: Float[Tensor, "token unit"], *, permutations: int = 1
     Power of each frequency, summed over units, as a share of all; the null is the largest share after shuffling the
     tokens.
     """
+    _refuse_no_permutations(permutations)
     values = table.detach().to(torch.float64).cpu()
     generator = torch.Generator().manual_seed(seed)
     orders = (torch.randperm(len(values), generator=generator) for _ in range(permutations))
@@ -128,3 +131,8 @@ def key_frequencies(table: Float[Tensor, "token unit"], *, permutations: int = 1
 def _frequency_power(values: Float[Tensor, "token unit"]) -> Float[Tensor, "frequency"]:
     power = torch.fft.rfft(values, dim=0).abs().square().sum(1)[1:]
     return power / power.sum()
+
+
+def _refuse_no_permutations(permutations: int) -> None:
+    if permutations < 1:
+        raise ValueError(f"significance is judged by shuffles, got permutations={permutations}; ask for 19 or more")

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentlens.measures.forward_moments import ForwardMoments
+from tangentlens.measures.forward_moments import ForwardMoments, constant
 
 
 def initial_similarity(moments: ForwardMoments) -> float:
@@ -21,9 +21,7 @@ def initial_similarity(moments: ForwardMoments) -> float:
     cross = float(moments.covariance("initial", "features").square().sum())
     now = float(moments.covariance("features", "features").square().sum())
     start = float(moments.covariance("initial", "initial").square().sum())
-    if now == 0 or start == 0:  # features that are constant over the examples have no kernel to compare
-        return math.nan
-    if min(now, start) <= 0:  # dead features resemble nothing
+    if constant(moments, "features") or constant(moments, "initial"):  # no kernel to compare
         return math.nan
     # for untouched features the three sums are the same number, and its square root squared would not be
     return cross / now if now == start else cross / math.sqrt(now * start)

@@ -32,6 +32,12 @@ def followed_blocks(
     width = end - first
     if not 0 <= first < end <= modes[-1].shape[1]:
         raise ValueError(f"the last checkpoint has {modes[-1].shape[1]} modes, got a block {block}")
+    fewest = min(min(each.shape[1], reach or each.shape[1]) for each in modes)
+    if fewest < width:
+        raise ValueError(
+            f"a block of {width} modes is looked for among as many at least, got {fewest} at a checkpoint; "
+            "keep more modes there, or raise reach="
+        )
     places = [block]
     for later, earlier in zip(modes[::-1][:-1], modes[::-1][1:]):
         start, _ = places[-1]
@@ -73,7 +79,11 @@ class Lag:
 def lag_of_peak(steps: Sequence[float], series: Sequence[float], accuracy: Sequence[float], *, threshold: float) -> Lag:
     """The step where a series rises fastest beside the onset of accuracy: a retrospective reading, it needs the whole
     run."""
-    peak = float(steps[int(rate_of_change(steps, series).argmax())])
+    rate = rate_of_change(steps, series)
+    if not bool(torch.isfinite(rate).all()):
+        where = steps[int((~torch.isfinite(rate)).nonzero()[0])]
+        raise ValueError(f"a peak needs finite values, got one that is not near step {where}; leave it out")
+    peak = float(steps[int(rate.argmax())])
     start = onset(steps, accuracy, threshold)
     grid = max(later - earlier for earlier, later in zip(steps[:-1], steps[1:]))
     return Lag(peak, start, None if start is None else peak - start, grid)
@@ -82,15 +92,16 @@ def lag_of_peak(steps: Sequence[float], series: Sequence[float], accuracy: Seque
 def first_learned_cliff(steps: Sequence[float], found: Sequence[Cliffs], *, hold: int = 2) -> float | None:
     """The step at which a cliff the initial network lacks has been there for `hold` records in a row; None if never.
 
-    Needs neither labels nor later checkpoints: each entry of `found` is judged against the initial spectrum alone, so
-    pass the results of `cliffs(now, initial)`.
+    After the same mode in each of them: chance cliffs come at a new place every time. Needs neither labels nor later
+    checkpoints: each entry of `found` is judged against the initial spectrum alone, so pass the results of
+    `cliffs(now, initial)`.
     """
-    run = 0
+    held: dict[int, int] = {}  # for each learned cliff of the last record, how many in a row have had it
     for step, here in zip(steps, found):
         if here.learned is None:
             raise ValueError("a learned cliff needs the initial spectrum; pass it to cliffs(eigenvalues, initial)")
-        run = run + 1 if bool(here.learned.any()) else 0
-        if run >= hold:
+        held = {position: held.get(position, 0) + 1 for position in here.positions[here.learned].tolist()}
+        if max(held.values(), default=0) >= hold:
             return step
     return None
 

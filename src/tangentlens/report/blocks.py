@@ -108,12 +108,12 @@ def learned_cliffs(tree: xr.DataTree) -> dict[int, tuple[int, ...]]:
 
 
 def first_learned_cliff(tree: xr.DataTree) -> int | None:
-    """The first recorded step at which a learned cliff is there for the second record in a row; None if there is none.
+    """The first recorded step at which the same learned cliff is there for the second record in a row, or None.
 
     Each step is judged by itself and the initial network, so no later step enters.
     """
     steps = list(learned := learned_cliffs(tree))
-    return next((step for before, step in zip(steps, steps[1:]) if learned[before] and learned[step]), None)
+    return next((step for before, step in zip(steps, steps[1:]) if {*learned[before]} & {*learned[step]}), None)
 
 
 def block_span(tree: xr.DataTree, block: int) -> tuple[int, int] | None:

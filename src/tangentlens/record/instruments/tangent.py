@@ -21,20 +21,25 @@ from tangentlens.record.snapshot import Snapshot
 BLOCKS = 8
 """Cliffs kept at a step, and the blocks of modes above them; of a spectrum with more cliffs the largest."""
 EXAMPLES, MODES = 256, 128
+PERMUTATIONS = 19
+"""Shuffles of the examples behind `overlap_null`: the largest of 19 is exceeded by chance once in 20 times."""
 Families = Mapping[str, Float[Tensor, "example feature"]]
+Singles = Mapping[str, Float[Tensor, "example column"]]
 
 
 class Tangent:
     """The settings of the instrument, and readings of a snapshot under them: `examples` of the probe, `modes` kept.
 
-    `families` are matrices of known features on the whole probe. One kernel a step serves every measure; it costs one
-    capture and N^3 for its modes.
+    `families` are matrices of known features on the whole probe, and so are the single `features` that modes are
+    mapped to. One kernel a step serves every measure; it costs one capture and N^3 for its modes.
     """
 
-    def __init__(self, families: Families | None, examples: int | None, modes: int) -> None:
-        self.families = dict(families or {})
+    def __init__(
+        self, families: Families | None, examples: int | None, modes: int, features: Singles | None = None
+    ) -> None:
+        self.families, self.features = dict(families or {}), dict(features or {})
         self.examples, self.modes = examples, modes
-        self._spans: dict[str, Tensor] = {}
+        self._spans: dict[tuple[str, str], Tensor] = {}
         self._rungs = ""
 
     def parts(self, snapshot: Snapshot) -> dict[str, Tensor]:
@@ -103,14 +108,51 @@ class Tangent:
 
     def _share(self, snapshot: Snapshot) -> Tensor:
         vectors = self.spectrum(snapshot)[1]
-        columns = []
-        for name, features in self._known(snapshot).items():
-            if name not in self._spans:  # features do not move: their span is found once for the run
-                rows = features if (chosen := snapshot.subset(self.examples).chosen) is None else features[chosen]
-                self._spans[name] = orthonormal_span(rows.to(vectors) - rows.to(vectors).mean(0))
-            span = self._spans[name]
-            columns.append((span.T @ vectors).square().sum(0) / span.shape[1])
-        return torch.stack(columns, dim=1)
+        spans = self._spanned("families", self._known(snapshot), snapshot)
+        return torch.stack([(span.T @ vectors).square().sum(0) / span.shape[1] for span in spans], dim=1)
+
+    def permuted(self, snapshot: Snapshot) -> Float64[Tensor, "block family"]:
+        """The largest share of each family that a block holds in `PERMUTATIONS` shuffles of its examples."""
+        vectors, places = self.spectrum(snapshot)[1], self.blocks(snapshot)
+        spans = self._spanned("families", self._known(snapshot), snapshot)
+        highest = torch.zeros(len(places), len(spans), dtype=torch.float64)
+        last = places[-1][1] if places else 0
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(PERMUTATIONS if places else 0):
+            order = torch.randperm(len(vectors), generator=generator).to(vectors.device)
+            for i, span in enumerate(spans):
+                share = (span[order].T @ vectors[:, :last]).square().sum(0) / span.shape[1]
+                held = torch.stack([share[first:end].sum() for first, end in places])
+                highest[:, i] = torch.maximum(highest[:, i], held.to(highest))
+        return highest
+
+    def map(self, snapshot: Snapshot) -> Float64[Tensor, "mode feature"]:
+        """How far each mode projects on each single feature: 1 where it lies in it."""
+        vectors = self.spectrum(snapshot)[1][:, : self.modes]
+        spans = self._spanned("features", self.features, snapshot)
+        return torch.stack([(span.T @ vectors).norm(dim=0) for span in spans], dim=1)
+
+    def _spanned(self, kind: str, known: Families, snapshot: Snapshot) -> list[Float64[Tensor, "row direction"]]:
+        """What each matrix spans on the examples read, centred; features do not move: found once for the run."""
+        for name, matrix in known.items():
+            if (kind, name) not in self._spans:
+                self._spans[kind, name] = self._span(name, matrix, snapshot)
+        return [self._spans[kind, name] for name in known]
+
+    def _span(
+        self, name: str, matrix: Float[Tensor, "example feature"], snapshot: Snapshot
+    ) -> Float64[Tensor, "row direction"]:
+        if matrix.ndim != 2 or len(matrix) != snapshot.probe.length:
+            raise ValueError(
+                f"features are a matrix with a row for each of the {snapshot.probe.length} examples of the probe, "
+                f"got shape {tuple(matrix.shape)} for {name!r}; one vector v goes in as v[:, None]"
+            )
+        chosen = snapshot.subset(self.examples).chosen
+        rows = (matrix if chosen is None else matrix[chosen.to(matrix.device)]).to(self.spectrum(snapshot)[1])
+        span = orthonormal_span(rows - rows.mean(0))
+        if span.shape[1] == 0:
+            raise ValueError(f"{name!r} is constant over the {len(rows)} examples read; pass features that vary")
+        return span
 
     def _known(self, snapshot: Snapshot) -> Families:
         if self.families or snapshot.targets is None:
@@ -119,15 +161,24 @@ class Tangent:
 
 
 def tangent(
-    families: Families | None = None, *, examples: int | None = EXAMPLES, modes: int = MODES, labels: bool = False
+    families: Families | None = None,
+    *,
+    examples: int | None = EXAMPLES,
+    modes: int = MODES,
+    labels: bool = False,
+    features: Singles | None = None,
 ) -> list[Measure]:
-    """Measures of the group `tangent`; with `families` (or `labels`: the classes of integer targets) also overlaps."""
-    of = Tangent(families, examples, modes)
+    """Measures of the group `tangent`; with `families` (or `labels`: the classes of integer targets) also overlaps.
+
+    With `features`, a matrix each (one column, or a wave's cosine and sine), also the map of modes by features.
+    """
+    of = Tangent(families, examples, modes, features)
 
     def variable(
         name: str, dims: tuple[str, ...], value: Callable[[Snapshot], Any], long_name: str, **attrs: Any
     ) -> Measure:
         coords = {"family": list(families) if families else ["labels"]} if "family" in dims else {}
+        coords |= {"feature": list(features or {})} if "feature" in dims else {}
         needs = frozenset({"initial"}) if name.startswith(("kernel", "cliff_learned")) else frozenset()
         return Measure(f"tangent/{name}", dims, value, coords, {"long_name": long_name, "units": "", **attrs}, needs)
 
@@ -148,17 +199,24 @@ def tangent(
         variable("cliff_null", ("block",), lambda s: _padded(of.cliffs(s).null_sizes.exp()), "smooth spectrum"),
         variable("cliff_learned", ("block",), lambda s: _padded(of.learned(s)), "1: not in the initial network"),
     ]  # fmt: skip
-    if not families and not labels:
-        return measures
-    return measures + [
-        variable("share", ("mode", "family"), lambda s: of.share(s)[:modes], "share along the mode", **unit,
-                 chance="share_chance"),
-        variable("share_chance", (), lambda s: 1 / len(of.kernel(s)), "chance", **unit),
-        variable("captured", ("mode", "family"), lambda s: of.share(s)[:modes].cumsum(0), "share so far", **unit),
-        variable("overlap", ("block", "family"), lambda s: _overlaps(of, s), "share of the family in the block", **unit,
-                 chance="overlap_chance", question="Which known features does each block of modes carry?"),
-        variable("overlap_chance", ("block",), lambda s: _chances(of, s), "share in a random block", **unit),
-    ]  # fmt: skip
+    if families or labels:
+        measures += [
+            variable("share", ("mode", "family"), lambda s: of.share(s)[:modes], "share along the mode", **unit,
+                     chance="share_chance"),
+            variable("share_chance", (), lambda s: 1 / len(of.kernel(s)), "chance", **unit),
+            variable("captured", ("mode", "family"), lambda s: of.share(s)[:modes].cumsum(0), "share so far", **unit),
+            variable("overlap", ("block", "family"), lambda s: _overlaps(of, s), "share of the family in the block",
+                     **unit, chance="overlap_chance", null_high="overlap_null",
+                     question="Which known features does each block of modes carry?"),
+            variable("overlap_chance", ("block",), lambda s: _chances(of, s), "share in a random block", **unit),
+            variable("overlap_null", ("block", "family"), lambda s: _padded(of.permuted(s)),
+                     f"largest share of {PERMUTATIONS} shuffles of the examples", **unit),
+        ]  # fmt: skip
+    if features:
+        measures.append(
+            variable("mode_feature", ("mode", "feature"), of.map, "projection of the mode on the feature", **unit)
+        )
+    return measures
 
 
 def _shares_of_trace(parts: dict[str, Tensor]) -> dict[str, float]:

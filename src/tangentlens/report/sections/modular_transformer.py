@@ -66,8 +66,8 @@ def _rate(trees: Trees) -> Panel | None:
         name="rate",
         title="When does it rise fastest?",
         reading="The derivative of the overlap above.",
-        misleads="A maximum is known only when the run is over; beyond epoch 400 the kernel was read more rarely, and "
-        "the rate is a mean over longer stretches.",
+        misleads="A maximum is known only when the run is over; late in training the kernel was read more rarely, and "
+        "the rate there is a mean over longer stretches.",
         null="Zero: the overlap does not change.",
     )
 

@@ -25,6 +25,7 @@ Each = TypeVar("Each")
 PERFECT_SEEDS = 10  # for the epoch of the last wrong test pair, whose spread over seeds is a factor of three
 CONTROL = 0.3  # share of the pairs the memorising control trains on
 QUICK_SETTINGS = SETTINGS[:1]
+NOT_RUN = "not part of this study: the v3 Transformer at its seed 0 (four key frequencies), and Gemma-3-270M of v4"
 
 
 def run(options: StudyOptions) -> StudyResult:
@@ -53,6 +54,7 @@ def run(options: StudyOptions) -> StudyResult:
     }
     notes = ["", "raw and column-normalised maps of modes by features (normalisation makes weak maps look sharp):"]
     notes += beta_table([each for each in toys if each.setting.seed == 0])
+    notes.append(NOT_RUN)
     if options.quick:
         notes.append("quick: left out are two superposition settings, the Transformer and the linearised network")
     else:

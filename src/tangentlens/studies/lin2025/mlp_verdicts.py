@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from tangentlens.measures.cliffs import largest_gaps
 from tangentlens.measures.tracking import change_points, first_learned_cliff, lag_of_peak, onset, rate_of_change
 from tangentlens.studies.claims import Verdict, judged_all
 from tangentlens.studies.lin2025.mlp_claims import CLAIMS
-from tangentlens.studies.lin2025.modular_mlp import ONSET, MLPRun
+from tangentlens.studies.lin2025.modular_mlp import FAMILIES, ONSET, MLPRun
 
 
 def mlp_verdicts(runs: Sequence[MLPRun], controls: Sequence[MLPRun], perfect: Sequence[float] = ()) -> list[Verdict]:
@@ -31,9 +34,11 @@ def _spectra(runs: Sequence[MLPRun]) -> dict[str, Any]:
         "M1": [run.found[-1].largest(3) for run in runs],
         "M7": [run.ratio(57, 0) for run in runs],
         "M8.60": [run.ratio(113, 60) for run in runs],
+        "M8.80": [run.ratio(113, 80) for run in runs],
         "M8.100": [run.ratio(113, 100) for run in runs],
         "M8.500": [run.ratio(113, 500) for run in runs],
-        "M12": [float(run.eigenvalues[run.at(100)][0] / run.eigenvalues[0][0]) for run in runs],
+        "M12": [float(_growth(run)[0]) for run in runs],
+        "M12.all": [float(_growth(run).min()) for run in runs],
     }
 
 
@@ -45,6 +50,8 @@ def _blocks(runs: Sequence[MLPRun]) -> dict[str, Any]:
         "M7.b": [run.first_block["b"][0] for run in runs],
         "M6.a+b": [run.second_block["a+b"][-1] for run in runs],
         "M6.a-b": [run.second_block["a-b"][-1] for run in runs],
+        "M6.low": [_cosine(run, min) for run in runs],
+        "M6.high": [_cosine(run, max) for run in runs],
         "M6.scan": [run.learned.carried if run.learned else [] for run in runs],
     }
 
@@ -54,9 +61,9 @@ def _layers(runs: Sequence[MLPRun]) -> dict[str, Any]:
     return {
         "M3.cliff": [each.positions for each in hidden],
         "M3.ratio": [each.ratio for each in hidden],
-        **{f"M3.{family}": [each.block[family] for each in hidden] for family in ("a", "b", "a+b")},
+        **{f"M3.{family}": [each.block[family] for each in hidden] for family in FAMILIES},
         "M4.cliff": [each.positions for each in readout],
-        **{f"M4.{family}": [each.block[family] for each in readout] for family in ("a+b", "a-b", "a")},
+        **{f"M4.{family}": [each.block[family] for each in readout] for family in FAMILIES},
     }
 
 
@@ -66,10 +73,13 @@ def _course(runs: Sequence[MLPRun]) -> dict[str, Any]:
     return {
         "M9.train": [onset(run.steps, run.train_accuracy, 1.0) for run in runs],
         "M9.onset": [each.onset for each in lags],
+        "M9.70": [100 * run.test_accuracy[run.at(70)] for run in runs],
+        "M9.100": [100 * run.test_accuracy[run.at(100)] for run in runs],
         "M10.init": [series[0] for series in sums],
         "M10.100": [series[run.at(100)] for run, series in zip(runs, sums)],
+        "M10.490": [series[run.at(490)] for run, series in zip(runs, sums)],
         "M11": [each.peak for each in lags],
-        "M11.rate": [10 * float(rate_of_change(run.steps, series).max()) for run, series in zip(runs, sums)],
+        "M11.rate": [_fastest(run) for run in runs],
         "M11.lag": [each.lag for each in lags],
     }
 
@@ -79,6 +89,8 @@ def _control(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> dict[str, An
         "C1.train": [run.train_accuracy[-1] for run in controls],
         "C1.test": [run.test_accuracy[-1] for run in controls],
         "C1.sum": [run.second_block["a+b"][-1] for run in controls],
+        "C1.rate": [_fastest(run) for run in controls],
+        "C1.ratio": [run.ratio(113, run.steps[-1]) for run in controls],
         "C1.cliff": [sorted({int(p) for found in run.found for p in found.positions}) for run in controls],
         "C1.first": [run.first_block["a"][-1] for run in controls],
         "D1": [_first_learned(run) for run in runs],
@@ -88,7 +100,7 @@ def _control(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> dict[str, An
 
 def _baselines(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> dict[str, float | str]:
     first, chance = runs[0], _chance(runs[0])
-    fastest = [10 * float(rate_of_change(run.steps, run.second_block["a+b"]).max()) for run in controls]
+    fastest = [_fastest(run) for run in controls]
 
     def beside(block: dict[str, list[float]], family: str) -> str:
         return f"chance {chance:.1f}, init {block[family][0]:.1f}"
@@ -96,13 +108,15 @@ def _baselines(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> dict[str, 
     return {
         "M1": f"init {first.found[0].largest(3)}",
         **{f"M2.{i}": float(first.eigenvalues[0][i - 1]) for i in (1, 2, 57, 58, 113, 114)},
-        **{f"M8.{epoch}": first.ratio(113, 0) for epoch in (60, 100, 500)},
+        **{f"M8.{epoch}": first.ratio(113, 0) for epoch in (60, 80, 100, 500)},
         **{f"M5.{family}": beside(first.first_block, family) for family in ("a", "b")},
         **{f"M6.{family}": beside(first.second_block, family) for family in ("a+b", "a-b")},
-        **dict.fromkeys(("M7.a", "M7.b", "M3.a", "M3.b", "M3.a+b", "M4.a+b", "M4.a-b", "M4.a"), chance),
-        **dict.fromkeys(("M10.init", "M10.100"), chance),
+        **dict.fromkeys(("M7.a", "M7.b", "M10.init", "M10.100", "M10.490"), chance),
+        **dict.fromkeys([f"{layer}.{family}" for layer in ("M3", "M4") for family in FAMILIES], chance),
         "M11.rate": f"control {min(fastest):.1f} .. {max(fastest):.1f}",
         "C1.test": 1 / first.task.modulus,
+        "C1.rate": f"grokking run {_fastest(first):.1f}",
+        "C1.ratio": f"grokking run {first.ratio(113, first.steps[-1]):.3g}",
         "C1.sum": f"grokking run {first.second_block['a+b'][-1]:.1f}",
         "C1.first": f"grokking run {first.first_block['a'][-1]:.1f}",
     }
@@ -117,13 +131,28 @@ def _notes(runs: Sequence[MLPRun], controls: Sequence[MLPRun]) -> dict[str, str]
         "M6.scan": f"the block above the largest learned cliff, no width told: {found(None, -1)}",
         "M10.init": f"the final block followed back by content: {found('a+b', 0)}, a maximum over windows",
         "C1.sum": f"in the window 57-112; blocks above a learned cliff: {_blocks_found(controls)(None, -1)}",
-        "M1": "cliffs against a smooth spectrum, error rate 0.01",
+        "M1": "cliffs against a smooth spectrum, error rate 0.01; the largest gaps by size alone: "
+        f"{', '.join(str(largest_gaps(run.eigenvalues[-1], 3)) for run in runs)}",
         "M9.end": "one wrong test pair of 253 decides it; judged on more seeds, these trained without kernels",
         "M11": "retrospective: a maximum needs the whole run; of the block found and followed back: "
         f"{', '.join(map(_followed_peak, runs))}",
         "M11.lag": f"onset: test accuracy >= {ONSET}; epochs recorded every {runs[0].steps[1] - runs[0].steps[0]}",
         "D1": f"beside it, change points of the effective dimension, from the past alone: {alarms}",
     }
+
+
+def _growth(run: MLPRun) -> Float[Tensor, "mode"]:
+    """How many times larger each eigenvalue, by rank, is at epoch 100 than before training."""
+    return run.eigenvalues[run.at(100)] / run.eigenvalues[0]
+
+
+def _fastest(run: MLPRun) -> float:
+    """The largest rate of the second window's a+b, in points per 10 epochs."""
+    return 10 * float(rate_of_change(run.steps, run.second_block["a+b"]).max())
+
+
+def _cosine(run: MLPRun, which: Callable[[list[float]], float]) -> float | None:
+    return None if run.difference_cosines is None else which(run.difference_cosines.tolist())
 
 
 def _blocks_found(runs: Sequence[MLPRun]) -> Callable[[str | None, int], str]:

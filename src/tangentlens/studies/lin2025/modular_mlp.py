@@ -30,7 +30,10 @@ ONSET = 0.5  # the declared rule: the first recorded epoch at which half of the 
 
 @dataclass(eq=False)
 class MLPRun:
-    """What one run showed at every recorded epoch, and in more detail at the last one."""
+    """What one run showed at every recorded epoch, and in more detail at the last one.
+
+    `difference_cosines` are those of the principal angles between the second window and the family a-b, at the end.
+    """
 
     task: ModularAddition
     steps: list[int] = field(default_factory=list)
@@ -40,6 +43,7 @@ class MLPRun:
     found: list[Cliffs] = field(default_factory=list)
     first_block: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in FAMILIES})
     second_block: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in FAMILIES})
+    difference_cosines: Float[Tensor, "angle"] | None = None
     learned: LearnedBlock | None = None
     layer_steps: list[int] = field(default_factory=list)
     layers: dict[str, list[LayerReading]] = field(default_factory=dict)
@@ -91,6 +95,8 @@ def mlp_run(task: ModularAddition, every: int = 10, *, layers_every: int | None 
             for name, part in parts.items():
                 reading = _layer_reading(spectrum(part, wanted), windows(task.modulus)[0], families)
                 run.layers.setdefault(name, []).append(reading)
+    first, end = windows(task.modulus)[1]
+    run.difference_cosines = subspace_overlap(vectors[-1][:, first:end], families["a-b"]).cosines
     run.learned = learned_block(run.found[-1], vectors, families)
     return run
 

@@ -19,6 +19,7 @@ from tangentlens.measures.overlaps import subspace_overlap
 from tangentlens.studies.lin2025.transformer_model import ModularTransformer, sequences, training
 
 MODES = 40
+READ_CLOSELY_TO = 1000  # epochs; the paper's derivative peaks near 150 and once more near 600
 TOP, NEXT = (0, 5), (5, 9)  # the paper's windows of modes, first to end
 WINDOWS = {"modes 0-4": TOP, "modes 1-4": (1, 5), "modes 5-8": NEXT}
 
@@ -66,7 +67,7 @@ def transformer_run(task: ModularTransformer, every: int = 20) -> TransformerRun
         run.steps.append(now.epoch)
         run.train_accuracy.append(now.train_accuracy)
         run.test_accuracy.append(now.test_accuracy)
-        if now.epoch <= 400 or now.epoch % 200 == 0:
+        if now.epoch <= READ_CLOSELY_TO or now.epoch % 200 == 0:
             run.kernel_steps.append(now.epoch)
             kernel = entk(now.model, tokens, outputs=mean_output(None), parameters="unembedding", dtype=torch.float64)
             modes = spectrum(kernel, NEXT[1] + 1)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tangentlens.measures.families import modular_families
+from jaxtyping import Float
+from torch import Tensor
+
+from tangentlens.measures.families import all_frequencies, modular_families
 from tangentlens.record.instruments.tangent import tangent
 from tangentlens.record.instruments.training import training as training_measures
 from tangentlens.record.recorder import Recorder
 from tangentlens.record.schedule import every
-from tangentlens.studies.lin2025.modular_mlp import MODES
-from tangentlens.studies.modular_addition import ModularAddition, all_pairs, training
+from tangentlens.studies.lin2025.modular_mlp import FAMILIES, MODES
+from tangentlens.studies.modular_addition import ModularAddition, Pairs, all_pairs, training
+
+MAPPED_EVERY = 100  # epochs between maps of modes by single waves, the widest of what is recorded
 
 
 def kept(folder: Path, records: Mapping[str, Any], tasks: Mapping[str, ModularAddition]) -> str:
@@ -28,11 +33,18 @@ def kept(folder: Path, records: Mapping[str, Any], tasks: Mapping[str, ModularAd
 
 
 def record_mlp(run: Path, task: ModularAddition) -> None:
-    """Train once more, recording every ten epochs: spectra, blocks, and their overlaps with the Fourier families."""
+    """Train once more, recording every ten epochs: spectra, blocks, and their overlaps with the Fourier families.
+
+    Every hundred epochs also what each mode holds of each single wave.
+    """
     pairs = all_pairs(task.modulus, task.device)
     families = modular_families(pairs.first.cpu(), pairs.second.cpu(), task.modulus)
-    chosen = {name: families[name] for name in ("a", "b", "a+b", "a-b")}
-    measures = [*training_measures(), *tangent(chosen, examples=None, modes=MODES)]
+    chosen = {name: families[name] for name in FAMILIES}
+    of_modes = [
+        replace(measure, schedule=every(MAPPED_EVERY)) if measure.name == "tangent/mode_feature" else measure
+        for measure in tangent(chosen, examples=None, modes=MODES, features=_waves(pairs, task.modulus))
+    ]
+    measures = [*training_measures(), *of_modes]
     recorder = None
     for now in training(task):
         if recorder is None:
@@ -49,3 +61,9 @@ def record_mlp(run: Path, task: ModularAddition) -> None:
         recorder.observe(now.epoch, loss=now.loss, train_accuracy=now.train_accuracy, test_accuracy=now.test_accuracy)
     if recorder is not None:
         recorder.close()
+
+
+def _waves(pairs: Pairs, modulus: int) -> dict[str, Float[Tensor, "example phase"]]:
+    """Cosine and sine of every family at every frequency."""
+    at = {k: modular_families(pairs.first.cpu(), pairs.second.cpu(), modulus, [k]) for k in all_frequencies(modulus)}
+    return {f"{family}, k={k}": at[k][family] for family in FAMILIES for k in at}
