@@ -114,5 +114,14 @@ def test_a_file_that_cannot_be_imported_says_where(tmp_path: Path) -> None:
         target(f"{path}:build")
 
 
+def test_a_script_that_ends_when_it_is_imported_is_no_end_of_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("import sys\nsys.exit('usage: script.py --data FOLDER')\n")
+    with pytest.raises(
+        BadInput, match="got SystemExit: usage: .*; let what it does as a script stand below: if __name"
+    ):
+        target(f"{path}:build")
+
+
 def test_a_target_is_measured_in_eval_mode(file: Path) -> None:
     assert not target(f"{file}:bare").model.training

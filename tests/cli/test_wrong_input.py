@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import icechunk
 import pytest
 import torch
 from torch import nn
@@ -39,6 +40,9 @@ def noisy(): return Noisy(4, 2), x
 def coupled(): return Coupled(), x
 def two_things(): return TwoThings(4, 2), x
 def not_a_number(): return nn.Linear(4, 2), torch.where(torch.arange(12)[:, None] == 7, torch.nan, x)
+def nan_at_once(): return nn.Linear(4, 2), torch.full((12, 4), torch.nan)
+def names_as_targets(): return nn.Linear(4, 2), (x, "labels.txt")
+def ends(): raise SystemExit(3)
 """
 
 
@@ -69,6 +73,9 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("coupled", "needs batch norm with running statistics, got norm (BatchNorm1d)"),
         ("two_things", "must be a tensor (or a Hugging Face output with logits), got dict"),
         ("not_a_number", "outputs must be finite, got nan at example 7, output 0"),
+        ("nan_at_once", "outputs must be finite, got nan at example 0, output 0"),
+        ("names_as_targets", "one row for each of the 12 examples, got str"),
+        ("ends", "failed at line 30: SystemExit: 3; it is called without arguments"),
     ],
 )
 def test_a_target_that_cannot_be_measured_is_refused_before_anything_is_written(
@@ -131,3 +138,37 @@ def test_a_place_or_port_that_cannot_be_used_is_named(here: Path, words: list[st
         recorder.observe(0)
     (here / "run.txt").write_text("a file")
     assert says in said(words, capsys)
+
+
+@pytest.mark.parametrize("words", [["report"], ["export"], ["resume"], ["watch", "--text"]])
+@pytest.mark.parametrize("part", ["manifests", "snapshots"])
+def test_a_run_whose_files_are_damaged_is_not_taken_for_an_empty_one(
+    here: Path, words: list[str], part: str, capsys
+) -> None:
+    with Recorder("run", small_model(), small_probe(), [NORM]) as recorder:
+        recorder.observe(0)
+    for file in (here / "run" / part).iterdir():
+        file.write_bytes(file.read_bytes()[:10]) if part == "manifests" else file.unlink()
+    assert "expected a run whose files are whole, got" in said([*words, "run"], capsys)
+
+
+def test_a_run_that_has_not_begun_is_not_exported(here: Path, capsys) -> None:
+    icechunk.Repository.create(icechunk.local_filesystem_storage("run"))
+    assert "writes recorded steps, got none in run" in said(["export", "run"], capsys)
+    assert sorted(path.name for path in here.iterdir()) == ["mine.py", "run"]
+
+
+def test_a_folder_that_may_not_be_written_to_is_named(here: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def create(storage: icechunk.Storage) -> None:
+        raise icechunk.IcechunkError(
+            "  x object store error\n  | \n  | context:\n  `-> Permission denied (os error 13)\n"
+        )
+
+    monkeypatch.setattr(icechunk.Repository, "create", create)  # not by permissions, which a superuser does not have
+    message = said(["measure", "mine.py:good", "--record", "run"], capsys)
+    assert "may be written to, got run (Permission denied (os error 13)); choose another place" in message
+
+
+@pytest.mark.parametrize("flag", ["--examples", "--repeats"])
+def test_benchmarks_of_nothing_are_refused(flag: str, capsys) -> None:
+    assert f"{flag} is at least 1, got 0" in said(["bench", "mlp", flag, "0"], capsys)

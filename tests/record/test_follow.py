@@ -65,3 +65,10 @@ def test_without_measures_all_that_apply_are_taken_at_every_checkpoint(tmp_path:
     assert tree.attrs["budget"] == "", "no training waits, so no bound on time leaves anything out"
     for name in ("tangent/trace", "forward/effective_dimension", "ansatz/uncentred"):
         assert np.isfinite(tree[name].values).all()
+
+
+def test_targets_that_are_no_tensor_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    checkpointed(tmp_path / "checkpoints", (0,))
+    with pytest.raises(BadInput, match="one row for each of the 10 examples, got list"):
+        follow_checkpoints(tmp_path / "run", small_model(), (small_probe()[0], [0] * 10), tmp_path / "checkpoints")
+    assert not (tmp_path / "run").exists()

@@ -128,3 +128,12 @@ def test_settings_decide_and_stand_in_the_record(tmp_path: Path) -> None:
     assert data["cumulative_quality"].attrs["normalisation"] == "variance"
     assert data["cumulative_utilisation"].attrs["normalisation"] == "variance"
     assert data["richness_robust"].attrs["tolerance"] == 0.9 and (data["output_rank"] == 1).all()
+
+
+def test_dead_features_are_recorded_as_in_no_regime(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = dense(3)
+    with torch.no_grad():
+        model[0].bias.fill_(-100)
+    data = recorded(tmp_path, model, (X, torch.arange(200) % 3), forward())["forward"].to_dataset()
+    assert data["regime"].isnull().all() and data["nc1"].isnull().all()

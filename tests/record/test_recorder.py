@@ -578,3 +578,13 @@ def test_a_run_that_is_gone_on_with_counts_the_time_before(tmp_path: Path) -> No
     again = Recorder(tmp_path / "run", small_model(), small_probe(), [slow], every(1))
     assert again.clock.spent > 0.1 and again.clock.elapsed > again.clock.spent
     again.close()
+
+
+def test_outputs_that_are_not_finite_from_the_start_do_not_stop_training(tmp_path: Path) -> None:
+    inputs, targets = small_probe()
+    recorder = Recorder(tmp_path / "run", small_model(), (inputs * torch.nan, targets))
+    with pytest.warns(UserWarning, match="must be finite"), recorder:
+        recorder.observe(0)
+    tree = open_record(tmp_path / "run")
+    assert np.isfinite(tree["training/parameter_norm"].values).all()
+    assert {error["type"] for error in errors(tree)} == {"NonFiniteKernel"}

@@ -220,3 +220,12 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
         RunStore(tmp_path)
     with pytest.raises(BadInput, match="there is no recorded run at"):
         open_record(tmp_path / "nowhere")
+
+
+def test_a_run_whose_last_commit_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
+    begun(tmp_path / "run").close()
+    for file in (tmp_path / "run" / "snapshots").iterdir():
+        file.unlink()
+    for read in (RunStore, open_record):
+        with pytest.raises(BadInput, match="files are whole, got .*run .*; copy it again"):
+            read(tmp_path / "run")

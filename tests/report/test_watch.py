@@ -143,6 +143,18 @@ def test_a_run_that_disappears_is_an_answer_and_not_a_crash(tmp_path: Path) -> N
     assert status == 503 and "does not exist" in body
 
 
+def test_a_damaged_run_is_an_answer_and_not_a_crash(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "run", record(steps=STEPS))
+    for file in (folder / "manifests").iterdir():
+        file.write_bytes(file.read_bytes()[:10])
+    with LivePage(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        status, _, body = asked(server, "/")
+        server.shutdown()
+    assert status == 503 and "early eof" in body
+
+
 def test_watching_nothing_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not exist"):
         watch(tmp_path / "gone")

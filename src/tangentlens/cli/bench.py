@@ -18,6 +18,9 @@ def run(settings: Bench) -> int:
         raise BadInput(
             f"the benchmarks are part of a checkout, got a package installed at {checkout}; clone the repository"
         )
+    for flag, value in (("--examples", settings.examples), ("--repeats", settings.repeats)):
+        if value is not None and value < 1:
+            raise BadInput(f"{flag} is at least 1, got {value}")
     flags = [
         word
         for flag, value in (("--examples", settings.examples), ("--repeats", settings.repeats))

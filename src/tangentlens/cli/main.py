@@ -10,7 +10,8 @@ from importlib import import_module
 import tyro
 
 from tangentlens.cli.commands import COMMANDS, Command
-from tangentlens.errors import exit_status
+from tangentlens.errors import BadInput, exit_status
+from tangentlens.record.reason import is_of_the_store, reason
 
 DESCRIPTION = """What a PyTorch network has learned, read through its exact tangent kernels.
 
@@ -30,9 +31,13 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except Exception as error:
-        status = exit_status(error)
+        damaged = is_of_the_store(error)  # what a run holds is read where it is used: a damaged one is met anywhere
+        status = BadInput.exit_status if damaged else exit_status(error)
         if settings.debug or status is None:  # an error nobody foresaw needs its traceback to be mended
             traceback.print_exc()
+        elif damaged:
+            words = f"expected a run whose files are whole, got one that cannot be read ({reason(error)})"
+            print(f"tangentlens {command}: {words}; copy it again from where it was made", file=sys.stderr)
         else:
             print(f"tangentlens {command}: {error}", file=sys.stderr)
         return 1 if status is None else status

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tangentlens.capture.probe import probe
 from tangentlens.cli.devices import refuse_unusable_device
 from tangentlens.errors import BadInput, RefusedForMemory, exit_status
+from tangentlens.record.asked import check_targets
 from tangentlens.record.quiet import observed
 
 WANTED = "a target is FILE.py:FUNCTION"
@@ -53,7 +54,7 @@ def target(words: str, device: str | None = None) -> Target:
         model, inputs, targets = _on(device, model, inputs, targets)
     # a kernel between two examples exists only where neither depends on its neighbours or on chance
     made = Target(function, model.eval(), inputs, targets, outputs)
-    _refuse_what_does_not_run(made, words)
+    _refuse_what_does_not_fit(made, words)
     return made
 
 
@@ -68,6 +69,11 @@ def _module(path: Path) -> ModuleType:
     sys.modules[path.stem] = module  # dataclasses and pickling look their module up by name
     try:
         spec.loader.exec_module(module)
+    except SystemExit as error:  # a training script that runs, or reads its own command line, when it is imported
+        raise BadInput(
+            f"{path} should import without an error, got {_named(error)}; "
+            "let what it does as a script stand below: if __name__ == '__main__':"
+        ) from error
     except Exception as error:
         raise BadInput(
             f"{path} should import without an error, got {_named(error)}{_place(error, path)}; mend it there"
@@ -78,7 +84,7 @@ def _module(path: Path) -> ModuleType:
 def _called(build: Any, path: Path, function: str) -> Any:
     try:
         return build()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(
             f"{path}:{function} failed{_place(error, path)}: {_named(error)}; "
             f"it is called without arguments and should return {RETURNED}"
@@ -116,9 +122,11 @@ def _on(device: str, model: nn.Module, inputs: Any, targets: Any) -> tuple[nn.Mo
     return model.to(device), _moved(inputs, device), _moved(targets, device)
 
 
-def _refuse_what_does_not_run(made: Target, words: str) -> None:
-    """A model that does not take its own inputs is a mistake in the target, not here."""
-    few = probe(made.inputs).rows(0, 2)
+def _refuse_what_does_not_fit(made: Target, words: str) -> None:
+    """Inputs without a target each, or that the model does not take, are a mistake in the target, not here."""
+    whole = probe(made.inputs)
+    check_targets(made.targets, whole.length)
+    few = whole.rows(0, 2)
     try:
         with observed(made.model) as model, torch.no_grad():
             few.call(model)
@@ -164,5 +172,6 @@ def _place(error: BaseException, path: Path) -> str:
     """The last line of the user's own file that an error passed through."""
     if isinstance(error, SyntaxError):
         return ""  # its message carries file and line
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    own = path.resolve()  # Python names the file in full, whatever it was called here
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == own]
     return f" at line {frames[-1].lineno}" if frames else ""

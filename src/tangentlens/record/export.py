@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import xarray as xr
 
 from tangentlens.errors import BadInput
-from tangentlens.record.open import open_record
+from tangentlens.record.open import open_record, recorded_steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +33,8 @@ def export_record(run: str | Path, out: str | Path | None = None, format: str = 
             f"{' and '.join(missing)}; run: pip install 'tangentlens[export]'"
         )
     tree = open_record(run)
+    if not recorded_steps(tree):
+        raise BadInput(f"export writes recorded steps, got none in {run}; wait until the first one is committed")
     try:
         return _written(run, tree, out, format)
     except OSError as error:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from tangentlens.capture.probe import probe as checked_probe
 from tangentlens.kernels.weights import load_into
-from tangentlens.record.asked import inputs_and_targets
+from tangentlens.record.asked import check_targets, inputs_and_targets
 from tangentlens.record.checkpoints import checkpoints
 from tangentlens.record.instruments.applicable import applicable
 from tangentlens.record.recorder import Recorder
@@ -37,8 +37,10 @@ def follow_checkpoints(
     found = checkpoints([Path(file) for file in given], step_pattern)
     load_into(model, next(iter(found.values())))
     if settings.get("measures") is None:  # named, because those a recorder finds by itself come with a bound on time
-        inputs, targets = inputs_and_targets(probe)
-        settings["measures"] = applicable(model, checked_probe(inputs), targets, settings.get("outputs"))
+        given_inputs, targets = inputs_and_targets(probe)
+        inputs = checked_probe(given_inputs)
+        check_targets(targets, inputs.length)
+        settings["measures"] = applicable(model, inputs, targets, settings.get("outputs"))
     with Recorder(run, model, probe, **{"schedule": every(1), "resume": True, **settings}) as recorder:
         left = {step: file for step, file in found.items() if step > max(recorder.steps, default=-1)}
         for step, file in tqdm(left.items(), desc="checkpoints", unit="", disable=None):

@@ -12,6 +12,7 @@ import numpy as np
 from tangentlens.errors import BadInput
 from tangentlens.record.measure import Row
 from tangentlens.record.provenance import now, refuse_another, refuse_other_settings
+from tangentlens.record.reason import reason
 from tangentlens.record.reckoning import Reckoning, not_finite, scalar_rows
 from tangentlens.record.store import Entry, RunStore
 from tangentlens.record.writer import Writer
@@ -119,6 +120,6 @@ class Logbook:
             self.broken = True
             warnings.warn(
                 f"the record at {self.run} cannot {what} and ends here, training goes on: "
-                f"{type(error).__name__}: {error}",
+                f"{type(error).__name__}: {reason(error)}",
                 stacklevel=6,
             )

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 import zarr
 
-from tangentlens.record.store import BRANCH, repository_at
+from tangentlens.record.store import BRANCH, refuse_damaged, repository_at
 
 
 def open_record(run: str | Path) -> xr.DataTree:
@@ -18,10 +18,12 @@ def open_record(run: str | Path) -> xr.DataTree:
 
     What is committed later is not seen: open it again, which takes some ten milliseconds a group.
     """
-    store = repository_at(run).readonly_session(BRANCH).store
+    repository = repository_at(run)
+    store = repository.readonly_session(BRANCH).store
     try:
         root = zarr.open_group(store, mode="r")
     except FileNotFoundError:
+        refuse_damaged(repository, run)
         return xr.DataTree()  # made, and not begun yet
     nodes: dict[str, xr.Dataset] = {"/": xr.Dataset(attrs=dict(root.attrs))}
     groups = (path for path, item in root.members(max_depth=None) if isinstance(item, zarr.Group))

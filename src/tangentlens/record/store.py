@@ -21,6 +21,7 @@ from tangentlens.record.arrays import array_at, dims_of, values_of
 from tangentlens.record.column import Column, widened
 from tangentlens.record.labels import Labels
 from tangentlens.record.measure import Row
+from tangentlens.record.reason import reason
 
 BRANCH = "main"
 INITIAL = "_initial"
@@ -51,7 +52,13 @@ def exists(run: str | Path) -> bool:
         return False
     if local and not Path(run).is_dir():
         raise BadInput(f"expected the folder of a run at {run}, got a file; give the folder a Recorder wrote")
-    if icechunk.Repository.exists(storage_at(run)):
+    try:
+        found = icechunk.Repository.exists(storage_at(run))
+    except icechunk.IcechunkError as error:
+        raise BadInput(
+            f"a run is a place that may be read, got {run} ({reason(error)}); mend its permissions, or name another"
+        ) from error
+    if found:
         return True
     if local and any(Path(run).iterdir()):
         raise BadInput(f"expected a run or nothing at {run}, got a folder of other files; choose another folder")
@@ -65,6 +72,25 @@ def _make_folder(run: Path) -> None:
         raise BadInput(
             f"a run is written into a folder, got {run}, which cannot be made ({error.strerror or error}); "
             "choose another place"
+        ) from error
+
+
+def _created(run: str | Path) -> icechunk.Repository:
+    try:
+        return icechunk.Repository.create(storage_at(run))
+    except icechunk.IcechunkError as error:
+        raise BadInput(
+            f"a run is made in a place that may be written to, got {run} ({reason(error)}); choose another place"
+        ) from error
+
+
+def refuse_damaged(repository: icechunk.Repository, run: str | Path) -> None:
+    """To a reader a commit whose file is gone looks like a run that has not begun."""
+    try:
+        next(repository.ancestry(branch=BRANCH))
+    except icechunk.IcechunkError as error:
+        raise BadInput(
+            f"expected a run whose files are whole, got {run} ({reason(error)}); copy it again from where it was made"
         ) from error
 
 
@@ -89,7 +115,7 @@ class RunStore:
         else:
             if "://" not in self.run:
                 _make_folder(Path(run))
-            self.repository = icechunk.Repository.create(storage_at(run))
+            self.repository = _created(run)
         self._loop = asyncio.new_event_loop()
         self.refused: deque[dict[str, Any]] = deque()
         """Variables left out of the record because they contradict it; also among the failures."""
@@ -107,6 +133,7 @@ class RunStore:
         try:
             root = zarr.open_group(session.store, mode="r")
         except FileNotFoundError:
+            refuse_damaged(self.repository, self.run)
             return  # killed between making the repository and its first commit, or made just now
         self.attrs = dict(root.attrs)
         for path, item in root.members(max_depth=None):

@@ -32,11 +32,22 @@ def open_run(source: str | Path | xr.DataTree) -> Run:
         raise ValueError(f"a report needs a recorded run, got {path}, which does not exist; give the folder of a run")
     if path.is_file():
         tree, version = _open_file(path), str(path.stat().st_mtime_ns)
-    elif (path / "zarr.json").exists():
+    elif _is_zarr(path):
         tree, version = _open_groups(str(path)), ""
     else:
         tree, version = _open_icechunk(str(path))
     return Run(str(tree.attrs.get("title") or path.resolve().name), tree, version)
+
+
+def _is_zarr(path: Path) -> bool:
+    """Whether the groups lie in the folder as they are."""
+    try:
+        return (path / "zarr.json").exists()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ValueError(
+            f"a report needs a run that may be read, got {path} ({reason}); mend its permissions"
+        ) from error
 
 
 def _open_file(path: Path) -> xr.DataTree:
@@ -64,9 +75,17 @@ def _open_icechunk(place: str) -> tuple[xr.DataTree, str]:
     else:
         storage = icechunk.local_filesystem_storage(place)
     try:
-        session = icechunk.Repository.open(storage).readonly_session("main")
+        repository = icechunk.Repository.open(storage)
+        session = repository.readonly_session("main")
     except icechunk.IcechunkError as error:
         raise _no_run(place) from error
+    try:
+        next(repository.ancestry(branch="main"))  # a commit whose file is gone would be read as an empty run
+    except icechunk.IcechunkError as error:
+        raise ValueError(
+            f"expected a run whose files are whole, got {place}, whose last commit is gone; "
+            "copy it again from where it was made"
+        ) from error
     return _open_groups(session.store), str(session.snapshot_id)
 
 

@@ -93,7 +93,7 @@ class _Answer(BaseHTTPRequestHandler):
             if asked.path == "/data":
                 have = parse_qs(asked.query).get("have", [""])[0]
                 return self._send(HTTPStatus.OK, "application/json", self.server.data(have))
-        except (ValueError, OSError) as error:  # no run yet, or one that cannot be read: said, and tried again
+        except Exception as error:  # no run yet, or one that cannot be read: said, and tried again
             return self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n")
         return self._send(HTTPStatus.NOT_FOUND, "text/plain", "there is nothing but / and /data here\n")
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from tangentlens.capture.outputs import Outputs, selected_outputs
 from tangentlens.capture.probe import Probe
 from tangentlens.kernels.features import features
+from tangentlens.record.asked import check_finite
 from tangentlens.record.instruments.ansatz import ansatz
 from tangentlens.record.instruments.forward import forward
 from tangentlens.record.instruments.tangent import EXAMPLES, tangent
@@ -46,11 +47,12 @@ def _output_count(model: nn.Module, probe: Probe, outputs: Outputs | None) -> in
 def _features_shape(model: nn.Module, probe: Probe, outputs: Outputs | None) -> tuple[float, float]:
     """Rows an example (several where every place has outputs of its own) and width of the head's input.
 
-    The width is infinite when the outputs do not come from a linear map.
+    The width is infinite when the outputs do not come from a linear map, or are not finite.
     """
     try:
         with observed(model) as plain:
             few = probe.rows(0, 2)
+            check_finite(selected_outputs(few.call(plain), outputs, few.length).detach())
             values = features(plain, few.inputs, outputs=outputs).values
             return len(values) / few.length, values.shape[1]
     except (ValueError, TypeError):

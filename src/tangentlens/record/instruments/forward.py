@@ -16,7 +16,7 @@ from tangentlens.measures.forward_moments import ForwardMoments, forward_moments
 from tangentlens.measures.forward_reading import ForwardReading, forward_reading
 from tangentlens.measures.jackknife import Interval, jackknife
 from tangentlens.measures.quality import Normalisation, held_out_quality
-from tangentlens.measures.regimes import DEFAULT_THRESHOLDS, RegimeThresholds
+from tangentlens.measures.regimes import DEFAULT_THRESHOLDS, Regime, RegimeThresholds
 from tangentlens.measures.richness import RANK_TOLERANCE, Convention, richness
 from tangentlens.record.measure import Measure
 from tangentlens.record.snapshot import Snapshot
@@ -87,7 +87,7 @@ def forward(
         number("participation_ratio", lambda r: r.robust.participation, "number of equally strong features"),
         number("output_rank", lambda r: r.robust.rank, "rank of the outputs"),
         number("initial_alignment", lambda r: r.similarity, "similarity to the initial features", **unit),
-        number("regime", lambda r: REGIMES.index(r.regime.name), "regime", flag_values=[0, 1, 2],
+        number("regime", lambda r: _code(r.regime), "regime", flag_values=[0, 1, 2],
                flag_meanings=" ".join(name.replace(" ", "_") for name in REGIMES),
                thresholds=json.dumps(asdict(thresholds))),
     ]  # fmt: skip
@@ -185,6 +185,11 @@ def _eigenvalues(snapshot: Snapshot, found: ForwardReading) -> Tensor:
     """From those relative to the first and their sum, the trace: modes left out as unresolved are below rounding."""
     relative = found.relative_eigenvalues
     return relative * (snapshot.reading(_moments).second_moment("features", "features").trace() / relative.sum())
+
+
+def _code(regime: Regime) -> float:
+    """The flag value of a regime; none where it is undetermined."""
+    return REGIMES.index(regime.name) if regime.name in REGIMES else math.nan
 
 
 def _number(value: float | None) -> float:

@@ -25,6 +25,7 @@ from tangentlens.report.figures.style import (
 from tangentlens.report.words import number, shortened
 
 POINTS = 1200  # steps a line holds at most
+MOST_POWERS = 8  # ticks of a logarithm that stay apart in a low figure
 NAMED = 10  # lines a legend names; beyond, they are coloured by their order and named when hovered
 
 
@@ -100,8 +101,8 @@ def _log_ticks(levels: Iterable[Any]) -> dict[str, Any]:
     values = np.concatenate([np.asarray(level, dtype=float).ravel() for level in levels if level is not None])
     values = values[np.isfinite(values) & (values > 0)]
     decades = float(np.log10(values.max() / values.min())) if values.size else 0.0
-    if decades >= 1.5:
-        return POWERS
+    if decades >= 1.5:  # the first of many decades is often round-off: their powers must not run into each other
+        return POWERS | {"dtick": max(1, int(np.ceil(decades / MOST_POWERS)))}
     between = (1, 2, 5) if decades > 0.5 else (1, 1.5, 2, 3, 4, 5, 6, 8)
     first, last = (int(np.floor(np.log10(end))) for end in (values.min(), values.max())) if values.size else (0, 0)
     ticks = [float(f"{part}e{exponent}") for exponent in range(first, last + 1) for part in between]
