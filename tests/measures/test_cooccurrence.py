@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -108,6 +109,28 @@ def test_bad_corpora_are_refused_with_the_place() -> None:
         cooccurrence(CORPUS).of(["awful"])
     with pytest.raises(BadInput, match="two labels, got 3"):
         rates(torch.ones(2, 3))
+    with pytest.raises(BadInput, match=r"each once, got \(0, 1, 1\)"):
+        cooccurrence(CORPUS, labels=(0, 1, 1))
+    with pytest.raises(BadInput, match="smoothing is added to every count, at least 0, got -1"):
+        pmi(torch.ones(2, 2), smoothing=-1)
+
+
+def test_a_corpus_of_one_class_has_rates_and_no_pmi_with_the_class_it_lacks() -> None:
+    seen = cooccurrence([(["a", "film"], 1), (["a"], 1)], labels=(0, 1))
+    assert rates(seen.counts).tolist() == [1.0, 1.0]
+    assert polarity_lists(seen.counts, minimum=1).positive.tolist() == [0]
+    assert pmi(seen.counts)[:, 0].isnan().all() and pmi(seen.counts)[:, 1].abs().max() < 1e-12
+
+
+def test_a_token_outside_the_vocabulary_is_refused_and_not_counted_as_another() -> None:
+    with pytest.raises(BadInput, match=r"token numbers 0..2 of a vocabulary of 3, got 0..5; raise vocabulary="):
+        context_counts(torch.tensor([0, 1, 5]), 3, 3)  # 0 * 3 + 5 is the pair (1, 2)
+    with pytest.raises(BadInput, match=r"got -1..1"):
+        context_counts(torch.tensor([0, -1, 1]), 3, 3)
+    with pytest.raises(BadInput, match="at least 2 words, got 0"):
+        context_counts(torch.tensor([0, 1]), 3, 0)
+    with pytest.raises(BadInput, match=r"in a row, got shape \(2, 2\)"):
+        inspect.unwrap(context_counts)(torch.zeros(2, 2, dtype=torch.long), 3, 2)  # the tests check types before
 
 
 @pytest.mark.parametrize("kind", [torch.tensor, np.array, list])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 
 import pytest
@@ -10,7 +11,10 @@ from torch import Tensor
 
 from tangentlens.errors import BadInput
 from tangentlens.kernels.infinite_width import MLPKernelProduct, mlp_kernel
+from tangentlens.kernels.token_scores import label_scores
+from tangentlens.measures.flow_agreement import correlation
 from tangentlens.measures.kernel_flow import kernel_flow, kernel_time
+from tangentlens.studies.sun2023.models import TokenMLP
 from tests.reference.sun2023 import flow_by_small_steps
 
 
@@ -84,6 +88,28 @@ def test_two_class_softmax_is_the_logistic_flow_at_twice_the_speed() -> None:
     torch.testing.assert_close(two[..., 1] - two[..., 0], one, rtol=1e-4, atol=1e-5)
 
 
+def test_a_wide_network_of_three_classes_trains_as_its_closed_form_kernel_says() -> None:
+    words, steps, rate = 9, 60, 0.3  # three words lean to each class
+    targets = torch.arange(90) % 3
+    own = 3 * targets[:, None] + torch.randint(0, 3, (90, 5))
+    documents = torch.where(torch.rand(90, 5) < 0.6, own, torch.randint(0, words, (90, 5)))
+    model = TokenMLP(1 + words, 512, labels=3, activation="gelu", seed=0)
+    initial = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    before = model(1 + documents).detach()
+    for _ in range(steps):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(model(1 + documents) - before, targets).backward()
+        optimiser.step()
+    trained = label_scores(model, list(range(1, 1 + words)), initial=initial)
+    flow = kernel_flow(mlp_kernel(documents, activation="gelu"), targets, [rate * steps], labels=3)
+    singles = mlp_kernel([(word,) for word in range(words)], documents, activation="gelu")
+    predicted = flow.scores(singles)[0]
+    assert correlation(predicted, trained) > 0.98
+    assert (trained.argmax(1) == torch.arange(words) // 3).all()
+    assert correlation(predicted.roll(1, dims=1), trained) < 0.5  # the classes are not interchangeable
+
+
 def test_an_explicit_step_tuned_to_the_words_fakes_a_bias_that_the_flow_does_not_have() -> None:
     documents = torch.randint(0, 60, (200, 6))
     targets = torch.arange(200) % 2  # balanced: the bias direction should barely move
@@ -127,6 +153,27 @@ def test_bad_input_is_refused() -> None:
     for wrong in (torch.tensor([float("nan")]), torch.zeros(0)):
         with pytest.raises(BadInput, match="growing, non-negative"):
             kernel_flow(kernel, targets, wrong)
+    with pytest.raises(BadInput, match="at least one training example, got none"):
+        kernel_flow(torch.zeros(0, 0), targets[:0], times)
+    with pytest.raises(BadInput, match="stiff of at least 1 and a tolerance above 0, got 0 and 1e-05"):
+        kernel_flow(kernel, targets, times, stiff=0)
+    with pytest.raises(BadInput, match="got 4 and 0"):
+        kernel_flow(kernel, targets, times, tolerance=0.0)
+    with pytest.raises(BadInput, match=r"with the 6 training examples, .* got shape \(6, 2\)"):
+        kernel_flow(kernel, targets, times).scores(kernel[:, :2])
+
+
+@pytest.mark.parametrize("solver", ["implicit", "split"])
+def test_initial_scores_of_a_broken_network_are_refused_and_not_taken_for_rest(solver: str) -> None:
+    kernel, targets = _task(examples=6)
+    with pytest.raises(BadInput, match="initial scores must be finite"):
+        kernel_flow(kernel, targets, [1.0], initial=torch.full((6, 1), float("nan")), solver=solver)  # type: ignore[arg-type]
+
+
+def test_targets_may_be_true_and_false() -> None:
+    kernel, targets = _task(examples=6)
+    expected = kernel_flow(kernel, targets, [1.0]).duals
+    torch.testing.assert_close(kernel_flow(kernel, targets > 0, [1.0]).duals, expected)
 
 
 @pytest.mark.parametrize("solver", ["implicit", "split"])

@@ -94,6 +94,8 @@ def test_drift_says_when_constant_kernel_theory_does_not_apply() -> None:
     assert not grown.lazy and grown.verdict.startswith("theory does not apply here")
     turned = drift(torch.ones(4, 4) - start, start)
     assert turned.alignment == 0 and not turned.lazy
+    diverged = drift(float("nan") * start, start)
+    assert not diverged.lazy and "changed by nan of its size, cosine to the start nan" in diverged.verdict
     with pytest.raises(BadInput, match="same inputs"):
         drift(start, torch.eye(3))
     with pytest.raises(BadInput, match="initial kernel is zero"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from tangentlens.errors import BadInput
 from tangentlens.studies import datasets
 from tangentlens.studies.sun2023.language import own, treebank, wikipedia
 
@@ -73,6 +75,39 @@ def test_the_training_part_of_wikitext_is_read_where_the_user_has_it(tmp_path: P
     assert datasets.wikitext2("train", tmp_path).split() == ["=", "train", "=", "a", "b"]
     text = wikipedia(tmp_path)
     assert len(text.train) == 5 and text.words[0] == "<unk>"
+
+
+def test_news_are_read_as_their_authors_publish_them_plain_or_gzipped(tmp_path: Path) -> None:
+    folder = tmp_path / "ag_news"
+    folder.mkdir()
+    with pytest.raises(datasets.MissingData, match=r"ag_news needs .*the train.csv and test.csv of Zhang et al"):
+        datasets.ag_news("train", tmp_path)
+    rows = '"3","Wall St.","goes up, and ""down"""\n"1","World","news"\n'
+    (folder / "train.csv").write_text(rows)
+    (folder / "test.csv.gz").write_bytes(gzip.compress(rows.encode()))
+    for split in ("train", "test"):
+        found = datasets.ag_news(split, tmp_path)
+        assert found.texts == ('Wall St. goes up, and "down"', "World news") and found.labels.tolist() == [2, 0]
+
+
+def test_reviews_are_read_from_the_folders_their_archive_unpacks_to(tmp_path: Path) -> None:
+    for side in ("neg", "pos"):
+        folder = tmp_path / "imdb" / "aclImdb" / "train" / side
+        folder.mkdir(parents=True)
+        for number in range(2):
+            (folder / f"{number}_7.txt").write_text(f"{side} {number}")
+    found = datasets.imdb("train", tmp_path)
+    assert found.texts == ("neg 0", "pos 0", "neg 1", "pos 1") and found.labels.tolist() == [0, 1, 0, 1]
+    (folder / "0_7.txt").unlink()
+    with pytest.raises(BadInput, match="as many reviews in .*neg as in pos, got 2 and 1"):
+        datasets.imdb("train", tmp_path)
+
+
+def test_a_table_without_labels_is_refused_by_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "sst2").mkdir()
+    (tmp_path / "sst2" / "test.tsv").write_text("index\tsentence\n0\ta fine film\n")
+    with pytest.raises(BadInput, match=r"columns named sentence and label, got \['index', 'sentence'\]"):
+        datasets.sst2("test", tmp_path)
 
 
 def test_treebank_and_ones_own_text_are_lines_with_an_end(tmp_path: Path) -> None:

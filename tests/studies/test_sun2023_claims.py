@@ -12,6 +12,8 @@ from tangentlens.studies.claims import Verdict
 from tangentlens.studies.sun2023.formulas import Ratios, formula_verdicts
 from tangentlens.studies.sun2023.lazy import LazyRun
 from tangentlens.studies.sun2023.lazy_claims import lazy_verdicts
+from tangentlens.studies.sun2023.order import OrderRun
+from tangentlens.studies.sun2023.order_claims import edge_verdicts
 
 
 def _run(activation: str, width: int, seed: int, **seen: float) -> LazyRun:
@@ -52,6 +54,15 @@ def test_each_claim_about_the_flow_falls_with_the_number_it_is_about(id_: str, w
 def test_the_baseline_of_the_flow_is_what_groups_alone_would_give() -> None:
     by_id = {verdict.id: verdict for verdict in lazy_verdicts(RUNS, 1024)}
     assert by_id["F.gelu"].baseline == pytest.approx(0.96)
+
+
+def test_word_order_read_at_the_edges_is_foreseen_by_how_many_edges_there_are() -> None:
+    runs = {2: [OrderRun((0.7, 0.69))], 1: [OrderRun((0.6, 0.63))], 0: [OrderRun((0.5, 0.47))]}
+    assert set(_held(edge_verdicts(runs)).values()) == {True}
+    one_edge_everywhere = dict.fromkeys(runs, runs[1])
+    assert _held(edge_verdicts(one_edge_everywhere)) == {"S3.edges 2": True, "S3.edges 1": True, "S3.edges 0": False}
+    both_edges_everywhere = dict.fromkeys(runs, runs[2])
+    assert not _held(edge_verdicts(both_edges_everywhere))["S3.edges 1"]
 
 
 def _ratios(name: str, width: int, mean: float) -> Ratios:

@@ -83,6 +83,8 @@ def cooccurrence(
     if ngram < 1:
         raise BadInput(f"ngram is the number of words in a row, at least 1, got {ngram}")
     named = None if labels is None else tuple(_plain(label) for label in labels)
+    if named is not None and len(set(named)) < len(named):
+        raise BadInput(f"labels are the columns of the counts, each once, got {named}; name every label once")
     counters: dict[Hashable, Counter[Hashable]] = {label: Counter() for label in named or ()}
     documents: Counter[Hashable] = Counter()
     for number, (given, labelled) in enumerate(corpus):
@@ -160,9 +162,13 @@ def shares(counts: Float[Tensor, "token label"]) -> Float[Tensor, "token label"]
 def pmi(counts: Float[Tensor, "token label"], smoothing: float = 0.0) -> Float[Tensor, "token label"]:
     """log p(w, k) / (p(w) p(k)); -inf where a word never meets a label, unless `smoothing` is added to every count.
 
+    NaN where the word or the label never occurs at all: nothing is known of what it keeps company with.
+
     >>> pmi(torch.tensor([[4.0, 0.0], [0.0, 4.0]]), smoothing=0.0)[0, 0].exp().item()
     2.0
     """
+    if smoothing < 0:
+        raise BadInput(f"smoothing is added to every count, at least 0, got {smoothing:g}")
     joint = (counts + smoothing) / (counts + smoothing).sum()
     return torch.log(joint / (joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)))
 
@@ -202,8 +208,15 @@ def context_counts(tokens: Int[Tensor, "position"], vocabulary: int, window: int
     Windows of `window` words stand side by side, as in language-model batches. Cost: tokens * window / 2 pairs and one
     vocabulary^2 table.
     """
-    if len(tokens) < 2:
-        raise BadInput(f"expected a text of at least two tokens, got {len(tokens)}")
+    if tokens.ndim != 1 or len(tokens) < 2:
+        raise BadInput(f"expected a text of at least two tokens, in a row, got shape {tuple(tokens.shape)}")
+    if window < 2:
+        raise BadInput(f"a window holds a context word and a target, at least 2 words, got {window}")
+    if int(tokens.min()) < 0 or int(tokens.max()) >= vocabulary:
+        raise BadInput(
+            f"expected token numbers 0..{vocabulary - 1} of a vocabulary of {vocabulary}, got "
+            f"{int(tokens.min())}..{int(tokens.max())}; raise vocabulary= or map the others to the unknown word"
+        )
     counts = torch.zeros(vocabulary * vocabulary, dtype=torch.float64)
     for row in _windows(tokens, window):
         for distance in range(1, row.shape[1]):

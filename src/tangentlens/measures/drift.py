@@ -63,7 +63,7 @@ def drift(
         raise BadInput("the initial kernel is zero, so no change relative to it exists")
     return Drift(
         change=float((now - start).norm() / start_size),
-        alignment=float((now * start).sum() / (size * start_size)) if size > 0 else 0.0,
+        alignment=0.0 if size == 0 else float((now * start).sum() / (size * start_size)),
         growth=float(size / start_size),
         change_limit=change_limit,
         alignment_limit=alignment_limit,

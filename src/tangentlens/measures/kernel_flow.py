@@ -8,7 +8,7 @@ from math import sqrt
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tangentlens.errors import BadInput
@@ -40,6 +40,12 @@ class KernelFlow:
     ) -> Float[Tensor, "time other label"]:
         """Scores of any inputs, from their kernel with the training examples."""
         table = kernel.to(self.duals) if isinstance(kernel, Tensor) else kernel
+        examples = self.duals.shape[1]
+        if len(table.shape) != 2 or table.shape[1] != examples:
+            raise BadInput(
+                f"expected the kernel of the inputs with the {examples} training examples, a row for each input, "
+                f"got shape {tuple(table.shape)}"
+            )
         moved = torch.stack([table @ duals for duals in self.duals])
         return moved if initial is None else moved + initial.to(self.duals)
 
@@ -51,7 +57,7 @@ def kernel_time(kernel: Float[Tensor, "example other"]) -> float:
 
 def kernel_flow(
     kernel: Float[Tensor, "example other"] | KernelAction,
-    targets: Int[Tensor, "_example"] | Float[Tensor, "_example"] | Sequence[int],
+    targets: Int[Tensor, "_example"] | Float[Tensor, "_example"] | Bool[Tensor, "_example"] | Sequence[int],
     times: Float[Tensor, "time"] | Sequence[float],
     *,
     labels: int = 1,
@@ -76,8 +82,10 @@ def kernel_flow(
         raise BadInput(f"solver is one of {', '.join(get_args(Solver))}, got {solver!r}")
     if labels < 1:
         raise BadInput(f"labels is the number of scores of an example, at least 1, got {labels}")
+    if stiff < 1 or not tolerance > 0:
+        raise BadInput(f"expected stiff of at least 1 and a tolerance above 0, got {stiff} and {tolerance:g}")
     table = _table(kernel)
-    residual = _residual(table, torch.as_tensor(targets).cpu(), labels)
+    residual = _residual(table, _as_numbers(targets), labels)
     times = torch.as_tensor(times, dtype=torch.float64).cpu()
     if (
         times.ndim != 1
@@ -91,6 +99,8 @@ def kernel_flow(
     start = torch.zeros(size, labels, dtype=torch.float64) if initial is None else initial.detach().double().cpu()
     if start.shape != (size, labels):
         raise BadInput(f"initial scores have shape {tuple(start.shape)}, expected {(size, labels)}")
+    if not start.isfinite().all():  # a slope of NaN would pass for one at rest, and the flow for zero
+        raise BadInput("initial scores must be finite, got inf or nan entries; look at the network they are of")
     if isinstance(table, Tensor) and (solver == "implicit" or (solver == "auto" and size * labels <= 3000)):
         duals = _implicit(table, start, residual, times, tolerance)
     elif solver == "implicit":
@@ -107,6 +117,12 @@ def _table(kernel: Tensor | KernelAction) -> Tensor | KernelAction:
     if not kernel.isfinite().all():
         raise BadInput("the kernel must be finite, got inf or nan entries; look at the inputs and weights it is of")
     return kernel.detach().double().cpu()
+
+
+def _as_numbers(targets: Tensor | Sequence[int]) -> Tensor:
+    """Targets as numbers: `labels > 0` says the same as 0 and 1."""
+    given = torch.as_tensor(targets).cpu()
+    return given.long() if given.dtype == torch.bool else given
 
 
 def _check_definite(values: Float[Tensor, "mode"]) -> None:
@@ -127,6 +143,8 @@ Residual = Callable[
 def _residual(kernel: Tensor | KernelAction, targets: Tensor, labels: int) -> Residual:
     if len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:
         raise BadInput(f"a flow needs the square kernel of the training examples, got {tuple(kernel.shape)}")
+    if not kernel.shape[0]:
+        raise BadInput("a flow needs at least one training example, got none")
     if targets.shape != (kernel.shape[0],):
         raise BadInput(f"{kernel.shape[0]} examples need as many targets, got {tuple(targets.shape)}")
     highest = max(labels - 1, 1)

@@ -11,14 +11,14 @@ _CHECKOUT = Path(__file__).resolve().parents[4]
 
 
 SOURCES = {
-    "ag_news": "the test.csv and train.csv of Zhang et al. 2015, huggingface.co/datasets/fancyzhx/ag_news",
+    "ag_news": "the train.csv and test.csv of Zhang et al. 2015, as they are or gzipped",
     "celeba": "mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
     "cifar10": "cs.toronto.edu/~kriz/cifar.html, as one npz of x_train, y_train, x_test, y_test",
-    "imdb": "ai.stanford.edu/~amaas/data/sentiment, as a tsv of text and label",
+    "imdb": "ai.stanford.edu/~amaas/data/sentiment, its folder aclImdb as it unpacks, or a tsv of text and label",
     "mnist": "yann.lecun.com/exdb/mnist",
     "ptb": "the ptb.train.txt, ptb.valid.txt and ptb.test.txt of Mikolov's simple-examples, "
     "fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
-    "sst2": "nlp.stanford.edu/sentiment, as tsv files of sentence and label",
+    "sst2": "nlp.stanford.edu/sentiment, as tsv files with the columns sentence and label",
     "svhn": "ufldl.stanford.edu/housenumbers",
     "text": "a text of your own, words parted by blanks",
     "tinyshakespeare": "github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt, gzipped",
@@ -54,3 +54,9 @@ def data_file(dataset: str, name: str, given: Path | str | None = None) -> Path:
         source = f" (from {SOURCES[dataset]})" if dataset in SOURCES else ""
         raise MissingData(f"{dataset} needs {file}, which is not there; put it there{source} or set TANGENTLENS_DATA")
     return file
+
+
+def any_data_file(dataset: str, names: tuple[str, ...], given: Path | str | None = None) -> Path:
+    """Whichever of several forms of a dataset is there; where none is, the first is asked for."""
+    there = [name for name in names if (data_folder(given) / dataset / name).exists()]
+    return data_file(dataset, there[0] if there else names[0], given)

@@ -22,7 +22,7 @@ from tangentlens.measures.kernel_flow import kernel_flow, kernel_time
 from tangentlens.measures.negation import NegationGrid, negation_grid
 from tangentlens.studies.sun2023 import models
 from tangentlens.studies.sun2023.models import TextModel
-from tangentlens.studies.sun2023.synthetic import BEGIN, NOT, Corpus, adjacent_xor, negated_adjectives, word_order
+from tangentlens.studies.sun2023.synthetic import NOT, Corpus, adjacent_xor, negated_adjectives, word_order
 from tangentlens.studies.sun2023.training import accuracy, step_of, train_on_documents
 
 SMALL = Deviations(0.1, 0.1, 0.1)
@@ -51,18 +51,21 @@ class OrderRun:
     grids: tuple[NegationGrid, ...] = ()
 
 
-def pairs(task: str, seed: int) -> tuple[Corpus, Corpus]:
+def pairs(task: str, seed: int, **sizes: int) -> tuple[Corpus, Corpus]:
     """Training and test documents from the same source."""
-    return TASKS[task](seed=seed), TASKS[task](seed=1000 + seed)
+    return TASKS[task](seed=seed, **sizes), TASKS[task](seed=1000 + seed, **sizes)
 
 
-def by_kernel(task: str, kernel: str, seed: int) -> OrderRun:
-    """Exact gradient flow of the infinitely wide network."""
-    train, test = pairs(task, seed)
+def by_kernel(task: str, kernel: str, seed: int, *, mark: bool = True, **sizes: int) -> OrderRun:
+    """Exact gradient flow of the infinitely wide network; `sizes` are those of the corpus.
+
+    Texts stand behind a begin mark, a word of its own: windows without padding and bigrams need one before a text that
+    may be a single word.
+    """
+    train, test = pairs(task, seed, **sizes)
 
     def marked(documents: Sequence[Tensor]) -> list[Tensor]:
-        # windows without padding and bigrams need a mark before a text that may be a single word
-        return with_begin(documents, BEGIN) if task == "negation" else list(documents)
+        return with_begin(documents, train.vocabulary) if mark else list(documents)
 
     function, documents = KERNELS[kernel], marked(train.documents)
     table = function(documents, None)

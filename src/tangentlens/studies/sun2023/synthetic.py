@@ -73,13 +73,14 @@ BEGIN = 28
 
 
 def negated_adjectives(
-    *, examples: int = 400, length: int = 6, negated_positive: int = 55, negated_negative: int = 26, seed: int = 0
+    *, examples: int = 400, length: int = 4, negated_positive: int = 55, negated_negative: int = 26, seed: int = 0
 ) -> Corpus:
     """S4: one of 8 + 8 adjectives, "not" before it at times, among 10 fillers; label = polarity times negation.
 
     Positive adjectives are negated more often, as in reviews, so "not" itself leans negative. How many documents of
     each side are negated is fixed, at the numbers of the independent run: drawn anew for each seed, they alone move
-    every accuracy of the table by as much as the architectures differ.
+    every accuracy of the table by as much as the architectures differ. It states no length of text: at four words the
+    accuracies come out as its own, longer texts bury the phrase among more windows and take longer to learn.
     """
     random = torch.Generator().manual_seed(seed)
     polarity = torch.randint(0, 2, (examples,), generator=random)

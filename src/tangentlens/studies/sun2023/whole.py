@@ -24,7 +24,13 @@ from tangentlens.studies.sun2023.lazy import lazy_run
 from tangentlens.studies.sun2023.lazy_claims import lazy_verdicts
 from tangentlens.studies.sun2023.made_up_language import made_up_verdicts
 from tangentlens.studies.sun2023.order import KERNELS, TASKS, by_kernel, by_network
-from tangentlens.studies.sun2023.order_claims import beside, flow_verdicts, network_verdicts
+from tangentlens.studies.sun2023.order_claims import (
+    beside,
+    edge_verdicts,
+    flow_verdicts,
+    length_note,
+    network_verdicts,
+)
 from tangentlens.studies.sun2023.records import bias_record, lazy_record, order_record, ratio_record, review_record
 from tangentlens.studies.sun2023.reviews import RECIPES, flow_on_reviews, released, topics
 from tangentlens.studies.sun2023.sizes import FULL, QUICK, Sizes
@@ -35,6 +41,8 @@ LEFT_OUT = (
     "SST-2, AG News, IMDB, WikiText-2, PTB, a text of one's own, step 1000 of S2, and the trained networks MV, L-RNN "
     "and SA+MLP on order and negation"
 )
+
+LONGER = 6  # words of a text, beside the four of S4
 
 Part = tuple[list[Verdict], dict[str, Any], list[str]]
 
@@ -109,8 +117,15 @@ def _order(options: StudyOptions, sizes: Sizes) -> Part:
     trained = {
         (task, name): [by_network(task, name, seed) for seed in seeds] for task in TASKS for name in sizes.trained_order
     }
+    edges = {
+        2: [by_kernel("order", "linear CNN", seed, mark=False) for seed in seeds],
+        1: flows["order", "linear CNN"],
+        0: flows["order", "linear CNN, padded"],
+    }
+    longer = [by_kernel("negation", "ReLU CNN", seed, length=LONGER) for seed in seeds]
     records = {"order/flow": order_record(flows), "order/trained": order_record(trained)}
-    return flow_verdicts(flows) + network_verdicts(trained), records, beside(trained)
+    verdicts = [*flow_verdicts(flows), *edge_verdicts(edges), *network_verdicts(trained)]
+    return verdicts, records, [*beside(trained), length_note(longer, LONGER)]
 
 
 def _reviews(options: StudyOptions, sizes: Sizes) -> Part:
