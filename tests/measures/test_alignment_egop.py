@@ -96,3 +96,15 @@ def test_a_machine_refuses_targets_and_rounds_it_cannot_use() -> None:
         feature_machine(inputs, torch.randn(9, 1), rounds=-1)
     with pytest.raises(ValueError, match="without a gradient in round 0"):
         feature_machine(inputs, torch.zeros(9, 1))
+
+
+def test_a_constant_target_has_no_directions_and_one_that_sums_over_examples_is_refused() -> None:
+    assert torch.equal(egop(lambda x: torch.ones(len(x)), torch.randn(4, 3)), torch.zeros(3, 3))
+    with pytest.raises(ValueError, match=r"4 inputs to one row each, got values of shape \(\)"):
+        egop(lambda x: x.sum(), torch.randn(4, 3))
+
+
+def test_a_metric_of_another_side_than_the_egop_is_refused() -> None:
+    unchecked = inspect.unwrap(feature_quality)  # the tests check shapes before the function can
+    with pytest.raises(ValueError, match=r"same input side, got \(4, 4\) and \(5, 5\)"):
+        unchecked(torch.eye(4), torch.eye(5))

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from tangentlens.measures.alignment import ansatz_correlation, centred_share
+from tangentlens.measures.alignment import ansatz_correlation, centred_share, hybrid_correlation, relative_change
 from tangentlens.measures.alignment_null import random_basis_null
 from tangentlens.measures.alignment_readings import ansatz_readings, head_rows, packed_rows, rows_of
+from tangentlens.measures.alignment_view import alignment_view
 
 
 def moved_layer() -> tuple[torch.Tensor, ...]:
@@ -76,3 +78,16 @@ def test_an_initial_weight_of_another_shape_is_refused() -> None:
     unchecked = inspect.unwrap(ansatz_readings)  # the tests check shapes before the function can
     with pytest.raises(ValueError, match=r"has the weight's shape \(4, 3\), got \(1, 3\)"):
         unchecked(torch.randn(4, 3), torch.randn(1, 3), torch.eye(4))
+
+
+@pytest.mark.parametrize("measure", [centred_share, hybrid_correlation, relative_change])
+def test_a_row_in_place_of_the_initial_weight_is_not_taken_for_all_rows(measure: Callable[..., torch.Tensor]) -> None:
+    kernel = () if measure is relative_change else (torch.eye(4),)
+    with pytest.raises(ValueError, match=r"has the weight's shape \(4, 3\), got \(1, 3\)"):
+        inspect.unwrap(measure)(torch.randn(4, 3), torch.randn(1, 3), *kernel)
+
+
+@pytest.mark.parametrize("measure", [random_basis_null, alignment_view])
+def test_a_convolutions_weight_has_to_be_flattened_first(measure: Callable[..., torch.Tensor]) -> None:
+    with pytest.raises(ValueError, match="flatten a convolution's weight"):
+        inspect.unwrap(measure)(torch.randn(4, 3, 2, 2), torch.eye(4))

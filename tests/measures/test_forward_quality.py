@@ -167,3 +167,10 @@ def test_effective_dimension_counts_equal_weights_and_ignores_scale() -> None:
     unequal = torch.rand(9)
     assert 1 < float(effective_dimension(unequal)) < 9
     assert float(effective_dimension(100 * unequal)) == pytest.approx(float(effective_dimension(unequal)), rel=1e-6)
+
+
+def test_quality_that_has_used_up_its_examples_is_not_adjusted_to_any_number() -> None:
+    few = forward_moments(torch.randn(4, 6).double(), targets=torch.randn(4, 1).double())
+    cumulated = cumulative(quality(few))
+    adjusted = adjusted_quality(cumulated, 4)
+    assert len(cumulated) == 4 and adjusted[:2].isfinite().all() and adjusted[2:].isnan().all()

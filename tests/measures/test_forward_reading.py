@@ -142,4 +142,21 @@ def test_a_dead_network_is_read_as_having_no_richness(dead: str) -> None:
     )
     found = forward_reading(moments)
     assert torch.tensor([found.paper.distance, found.robust.distance]).isnan().all()
-    assert found.regime.name == ("extended feature" if dead == "features" else "coefficient learning")
+    assert found.regime.name == ("undetermined" if dead == "features" else "coefficient learning")
+
+
+@pytest.mark.parametrize("constant", ["features", "outputs"])
+def test_a_network_that_says_the_same_of_every_example_is_in_no_regime(constant: str) -> None:
+    """Its one mode, the constant, would pass for a minimal feature, and rounding for a spread of features."""
+    features, outputs, _, _ = lazy_network(rows=50)
+    labels, level = torch.arange(50) % 3, torch.full((50, 1), 0.1)
+    moments = forward_moments(
+        level.expand(50, 8) if constant == "features" else features,
+        level.expand(50, 3) if constant == "outputs" else outputs[:, :3],
+        labels,
+        initial=torch.randn(50, 8) if constant == "features" else torch.randn_like(features),
+    )
+    found = forward_reading(moments)
+    assert found.regime.name == "undetermined" and "constant over the examples" in str(found.regime)
+    if constant == "features":
+        assert torch.tensor([found.collapse, found.similarity]).isnan().all() and "S_init nan" not in str(found.regime)

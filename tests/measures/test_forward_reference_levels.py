@@ -201,3 +201,17 @@ def test_class_counts_of_weighted_examples_are_even() -> None:
     assert richness(forward_moments(targets, targets, targets)).distance == pytest.approx(
         collapse_level([80, 20]), abs=1e-12
     )
+
+
+def test_examples_of_one_class_are_cautioned_and_have_no_nc1() -> None:
+    assert "single class" in str(imbalance_caution([0, 30, 0]))
+    labels = torch.zeros(30, dtype=torch.long)
+    assert math.isnan(collapse(forward_moments(torch.randn(30, 4), torch.randn(30, 3), labels)))
+
+
+@pytest.mark.parametrize("still", ["features", "initial"])
+def test_features_that_vary_by_rounding_only_resemble_nothing(still: str) -> None:
+    level = 10 + 1e-15 * torch.randn(40, 4).double()
+    parts = {"features": torch.randn(40, 4).double(), "initial": torch.randn(40, 4).double(), still: level}
+    assert parts[still].std() > 0
+    assert math.isnan(initial_similarity(forward_moments(parts["features"], initial=parts["initial"])))

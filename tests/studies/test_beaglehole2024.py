@@ -58,6 +58,10 @@ def test_a_run_reads_start_first_step_and_end_with_a_null_beside_every_correlati
     assert math.isnan(run.readings[0]["centred"]) and run.readings[0]["relative_change"] == 0
     for name in ("uncentred", "centred", "centred_initial_kernel", "centred_kernel_change"):
         assert {f"{name}{end}" for end in ("_null", "_low", "_high", "_adjusted")} <= set(run.readings[1])
+    others = ("quality", "agop_quality", "machine_quality", "machine_nfm", "machine_agop", "uncentred_entries")
+    assert all(0 < run.at(f"{name}_null") < 1 and run.at(f"{name}_null") != run.at(name) for name in others)
+    told = whole._machine({name: [run] for name in ("plain", "quarter init", "speed-limited")})
+    assert told.count("(chance") == 7 and f"(chance {run.at('machine_agop_null'):.3f})" in told
     assert run.at("relative_change", "last") > run.at("relative_change", "first") > 0
 
 
@@ -88,6 +92,11 @@ def test_every_claim_of_the_chain_task_is_judged_and_its_numbers_are_listed() ->
     listed = sum(number is not None for numbers in NUMBERS.values() for number in numbers)
     assert sum(identity.startswith("n.") for identity in ids) == listed
     by_id = {verdict.id: verdict for verdict in verdicts}
+    by_hand = [
+        min(half.at("quality_null") - plain.at("quality_null"), quarter.at("quality_null") - half.at("quality_null"))
+        for plain, half, quarter in zip(runs["plain"], runs["half init"], runs["quarter init"])
+    ]
+    assert by_id["3.quality"].baseline == pytest.approx(sum(by_hand) / 2) and by_id["4"].baseline is None
     assert by_id["6.frozen above"].seeds == by_id["6.layer-wise rates"].seeds == 2
     assert by_id["n.centred_share.plain"].tolerance == "0.009 .. 0.015" and by_id["5"].tolerance.startswith(
         "0.9 .. 1.1"

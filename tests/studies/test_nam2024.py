@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tangentlens.errors import BadInput
 from tangentlens.kernels.features import features
 from tangentlens.record.open import open_record
 from tangentlens.studies import study
@@ -98,7 +99,59 @@ def test_absent_data_leave_claims_without_value_and_a_note(tmp_path: Path) -> No
     assert len(found.grokking) == 1 and not found.shortcut
     judged = judged_results(found)
     assert any("mnist needs" in note for note in judged.notes)
-    assert {verdict.id: verdict.note for verdict in judged.verdicts}["1-rich"] == "no value was measured"
+    assert {verdict.id: verdict.note for verdict in judged.verdicts}["1-rich"].startswith("shortcut: mnist needs")
+    notes = {verdict.id: verdict.note for verdict in judged.verdicts}
+    assert notes["9-batch-norm"].startswith("batch_norm: cifar10 needs") and "no value was measured" in notes["6-rate"]
+
+
+def dead(seen: Look, units: int) -> Look:
+    """What is seen of a network whose features, or else outputs, are the same for every example."""
+    model = fully_connected(4, (5,), 3)
+    with torch.no_grad():
+        (model[1] if units else model[3]).weight.zero_()
+    return replace(seen, forward=look(model, TINY_AUDIENCE).forward)
+
+
+def test_a_value_that_could_not_be_measured_says_why(results: Results) -> None:
+    whole = {verdict.id: verdict for verdict in judged_results(results).verdicts}
+    assert not whole["9-batch-norm"].note
+    arms = results.batch_norm[0]
+    for units, what in ((5, "features"), (0, "outputs")):
+        without = {**arms, "without batch norm": [dead(arms["without batch norm"][-1], units)]}
+        verdicts = judged_results(replace(results, batch_norm=[without])).verdicts
+        judged = {verdict.id: verdict for verdict in verdicts}
+        assert np.isnan(judged["9-batch-norm"].ours) and not judged["9-batch-norm"].holds
+        assert judged["9-batch-norm"].note == (
+            f"batch_norm: without batch norm ends without a D_LR in 1 of 1 seeds, as its {what} do not vary"
+        )
+        assert judged["9-accuracy"] == whole["9-accuracy"], "an accuracy is there all the same"
+
+
+def test_no_learning_rate_with_a_richness_is_a_claim_that_does_not_hold(results: Results) -> None:
+    gone = {name: [dead(looks[-1], 5)] for name, looks in results.learning_rate[0].items()}
+    judged = {v.id: v for v in judged_results(replace(results, learning_rate=[gone])).verdicts}
+    assert judged["6-rate"].ours == "none has a D_LR" and not judged["6-rate"].holds
+    assert "as its features do not vary" in judged["7-fast"].note
+
+
+def test_a_diverged_seed_is_named_beside_the_claims_it_is_missing_from(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def diverging(material: Material, seed: int) -> dict[str, list[Look]]:
+        tried.append(seed)
+        if seed == 1:
+            raise BadInput("moments need finite numbers")
+        return looks_of([0.3, 0.2, 0.25])
+
+    monkeypatch.setitem(EXPERIMENTS, "learning_rate", diverging)
+    found = measured(Material(data_folder, TINY, "cpu"), seeds=3, chosen=("learning_rate",))
+    assert tried == [0, 1, 2] and len(found.learning_rate) == 2
+    judged = {verdict.id: verdict for verdict in judged_results(found).verdicts}
+    assert judged["5-slow"].seeds == 2
+    assert judged["5-slow"].note == "learning_rate: seed 1: moments need finite numbers"
+    assert "moments need" not in judged["9-batch-norm"].note
 
 
 def test_recorded_runs_hold_the_panels_richness_over_steps_and_eigenfunctions(
@@ -228,3 +281,31 @@ def test_full_sizes_are_the_networks_of_the_paper() -> None:
     transformer = AdditionTransformer(FULL.modulus, FULL.addition_width, FULL.addition_layers)
     assert transformer(torch.zeros(2, 2).long()).shape == (2, 97)
     assert plain_deep(QUICK.vgg_widths, 10, batch_norm=True, side=16)(torch.randn(2, 3, 16, 16)).shape == (2, 10)
+
+
+def test_what_is_known_is_not_what_is_right_on_fresh_examples() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 4), torch.eye(3)[torch.arange(60) % 3]
+    model = fully_connected(4, (64,), 3)
+    at = audience(model, x, y, fresh=(x, y.roll(1, 1)))
+    before = look(model, at)
+    finished(model, x, y, Training(steps=600, batch=60, learning_rate=0.1))
+    after = look(model, at)
+    assert before.known < 0.9 < after.known and after.accuracy == pytest.approx(1 - after.known, abs=0.1)
+    plain = look(model, replace(at, fresh=None))
+    assert plain.known == plain.accuracy == after.known
+
+
+def test_claims_about_trainings_stand_beside_whether_the_pictures_were_learned(results: Results) -> None:
+    for experiment, control in (
+        ("learning_rate", "6-known"),
+        ("batch_norm", "9-known"),
+        ("fully_connected", "16-known"),
+    ):
+        for least in (0.5, 1.0):
+            (arms,) = getattr(results, experiment)
+            known = {name: [replace(looks[-1], known=1.0)] for name, looks in arms.items()}
+            known[list(known)[-1]] = [replace(known[list(known)[-1]][0], known=least)]
+            verdicts = judged_results(replace(results, **{experiment: [known]})).verdicts
+            judged = {verdict.id: verdict for verdict in verdicts}
+            assert judged[control].ours == 100 * least and judged[control].holds == (least == 1)

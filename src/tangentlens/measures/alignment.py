@@ -42,7 +42,7 @@ def ansatz_correlation(
     >>> ansatz_correlation(weight, torch.eye(2)).item()
     1.0
     """
-    weight, kernel = _in_float64(weight, ptk_covariance)
+    weight, kernel = in_float64(weight, ptk_covariance)
     moments = _product_moments(weight, kernel) if agop_power == 1 else _spectral_moments(weight, kernel, agop_power)
     return correlation_of(moments, entries=weight.shape[1] ** 2, centering=centering)
 
@@ -57,8 +57,8 @@ def hybrid_correlation(
     The check of Radhakrishnan et al. (Science 2024) with `remove_init`; kept apart because it is often mistaken for
     C-NFA.
     """
-    weight, kernel = _in_float64(weight, ptk_covariance)
-    change = weight - initial_weight.to(weight)
+    weight, kernel = in_float64(weight, ptk_covariance)
+    change = weight_change(weight, initial_weight)
     cross = weight @ change.T
     inner = (kernel * (cross @ cross.T)).sum()
     agop_norm = _product_moments(weight, kernel)[2].sqrt()
@@ -75,8 +75,8 @@ def centred_share(
     Near 1 the initial weights no longer matter and the centred and uncentred correlations are one number; above 1 the
     change cancels part of the initial weights. tr(F G) = tr(K (W W^T)^2).
     """
-    weight, kernel = _in_float64(weight, ptk_covariance)
-    change = weight - initial_weight.to(weight)
+    weight, kernel = in_float64(weight, ptk_covariance)
+    change = weight_change(weight, initial_weight)
     return _product_moments(change, kernel)[0] / _product_moments(weight, kernel)[0]
 
 
@@ -84,12 +84,23 @@ def relative_change(
     weight: Float[Tensor, "unit input"], initial_weight: Float[Tensor, "unit input"]
 ) -> Float[Tensor, ""]:
     """How far the layer has moved: |W - W_0| / |W| in Frobenius norms."""
-    weight = weight.double()
-    return (weight - initial_weight.to(weight)).norm() / weight.norm()
+    return weight_change(weight.double(), initial_weight).norm() / weight.double().norm()
 
 
-def _in_float64(
-    weight: Float[Tensor, "unit input"], ptk_covariance: Float[Tensor, "rows columns"]
+def weight_change(
+    weight: Float[Tensor, "unit input"], initial_weight: Float[Tensor, "_unit _input"]
+) -> Float[Tensor, "unit input"]:
+    """W - W_0 in the precision of W; shapes that would only broadcast are refused."""
+    if initial_weight.shape != weight.shape:
+        raise ValueError(
+            f"the initial weight has the weight's shape {tuple(weight.shape)}, got {tuple(initial_weight.shape)}; give "
+            "the same layer's weight before training"
+        )
+    return weight - initial_weight.to(weight)
+
+
+def in_float64(
+    weight: Float[Tensor, "*axes"], ptk_covariance: Float[Tensor, "rows columns"]
 ) -> tuple[Float[Tensor, "unit input"], Float[Tensor, "unit unit"]]:
     """Both in float64: traces of fourth powers lose half of float32's digits."""
     if weight.ndim != 2 or ptk_covariance.shape != (weight.shape[0], weight.shape[0]):

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentlens.measures.alignment import Centering, ansatz_correlation
+from tangentlens.measures.alignment import Centering, ansatz_correlation, in_float64
 from tangentlens.measures.alignment_turns import Turns, sampled_null
 
 DRAWS = 99
@@ -121,7 +121,7 @@ def random_basis_null(
     variance of K's eigenvalues. Terms of order 1/k are left out: with them the ratio lies further below the mean over
     turns. Single turns scatter around it. One unit has nothing to turn, and the null is 1.
     """
-    weight, kernel = weight.double(), ptk_covariance.to(weight.device).double()
+    weight, kernel = in_float64(weight, ptk_covariance)
     units, width = weight.shape
     if units == 1:
         return torch.ones((), dtype=torch.float64, device=weight.device)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentlens.measures.alignment import Centering, centred_share, relative_change
+from tangentlens.measures.alignment import Centering, centred_share, relative_change, weight_change
 from tangentlens.measures.alignment_null import DRAWS, Correlation, ansatz
 from tangentlens.measures.alignment_turns import Turns
 
@@ -32,12 +32,7 @@ def ansatz_readings(
     `centred_kernel_change` (W - W_0 with K - K_0, the double-centred variant). `centred_share` and `relative_change`
     are plain numbers.
     """
-    if initial_weight.shape != weight.shape:
-        raise ValueError(
-            f"the initial weight has the weight's shape {tuple(weight.shape)}, got {tuple(initial_weight.shape)}; give "
-            "the same layer's weight before training"
-        )
-    change = weight - initial_weight.to(weight)
+    change = weight_change(weight, initial_weight)
     pairs = {"uncentred": (weight, ptk_covariance), "centred": (change, ptk_covariance)}
     if initial_ptk_covariance is not None:
         initial = initial_ptk_covariance.to(ptk_covariance)

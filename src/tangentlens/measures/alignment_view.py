@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tangentlens.measures.alignment import in_float64
+
 
 @dataclass(frozen=True)
 class AlignmentView:
@@ -31,7 +33,7 @@ def alignment_view(weight: Float[Tensor, "unit input"], ptk_covariance: Float[Te
 
     Within a group of equal eigenvalues or singular values single rows are arbitrary; sums over the group are not.
     """
-    weight, kernel = weight.double(), ptk_covariance.to(weight.device).double()
+    weight, kernel = in_float64(weight, ptk_covariance)
     left, singular, _ = torch.linalg.svd(weight, full_matrices=False)
     values, vectors = (part.flip(-1) for part in torch.linalg.eigh((kernel + kernel.T) / 2))  # eigh sorts ascending
     overlaps = (left.T @ vectors) ** 2

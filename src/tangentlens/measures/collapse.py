@@ -8,7 +8,7 @@ import torch
 
 from tangentlens.errors import BadInput
 from tangentlens.measures.eigenfunctions import symmetric_modes
-from tangentlens.measures.forward_moments import ForwardMoments
+from tangentlens.measures.forward_moments import ForwardMoments, constant
 from tangentlens.measures.richness import one_hot_targets
 
 
@@ -16,10 +16,12 @@ def collapse(moments: ForwardMoments) -> float:
     """NC1 = Tr(Sigma_W Sigma_B^+) / C (Papyan, Han, Donoho 2020): 0 is full collapse.
 
     A baseline in arXiv 2410.04264 v3. It needs class labels and has no upper end. Sigma_B^+ inverts the at most C - 1
-    directions between class means.
+    directions between class means. Features that are constant, and a single class, have nan: nothing lies between.
     """
     if not one_hot_targets(moments):
         raise BadInput("NC1 is about classes: it needs one-hot targets; pass targets=one_hot(labels, C)")
+    if constant(moments, "features"):  # the directions between class means would be those of rounding
+        return math.nan
     counts = moments.total("one", "targets")[0]
     scale = counts.sum() / moments.weight
     shares, sums = counts / scale / moments.weight, moments.second_moment("targets", "features") / scale

@@ -26,7 +26,15 @@ def egop(target: Callable[[Tensor], Tensor], inputs: Float[Tensor, "example inpu
     """
     inputs = inputs.detach().requires_grad_(True)
     with torch.enable_grad():
-        values = target(inputs).reshape(len(inputs), -1)
+        values = target(inputs)
+        if values.ndim == 0 or len(values) != len(inputs):
+            raise ValueError(
+                f"the target maps {len(inputs)} inputs to one row each, got values of shape {tuple(values.shape)}; "
+                "write it for a batch, without summing or averaging over examples"
+            )
+        if not values.requires_grad:  # a constant, which has no graph
+            return inputs.new_zeros(inputs.shape[1], inputs.shape[1]).detach()
+        values = values.reshape(len(inputs), -1)
         gradients = [torch.autograd.grad(column.sum(), inputs, retain_graph=True)[0] for column in values.unbind(dim=1)]
     stacked = torch.cat(gradients)
     return stacked.T @ stacked / len(inputs)
@@ -37,6 +45,11 @@ def feature_quality(metric: Float[Tensor, "input input"], target_egop: Float[Ten
 
     The null turns the metric's eigenvectors at random: tr(F) tr(E) / (d |F| |E|), exact, for |F| does not turn.
     """
+    if metric.shape != target_egop.shape:
+        raise ValueError(
+            f"a metric and an EGOP have the same input side, got {tuple(metric.shape)} and {tuple(target_egop.shape)}; "
+            "take the NFM or AGOP of the layer that reads the target's inputs"
+        )
     metric, target_egop = metric.double(), target_egop.to(metric.device).double()
     norms = metric.norm() * target_egop.norm()
     null = metric.trace() * target_egop.trace() / (len(metric) * norms)

@@ -239,6 +239,16 @@ class _Stream:
         return found
 
 
+def constant(moments: ForwardMoments, part: Part) -> bool:
+    """Whether a part does not vary over the examples, up to the rounding of its covariance: dead or saturated units.
+
+    >>> constant(forward_moments(torch.full((3, 2), 0.1)), "features")
+    True
+    """
+    scale = float(moments.second_moment(part, part).trace())
+    return float(moments.covariance(part, part).trace()) <= 1e-14 * scale
+
+
 def target_columns(targets: Tensor | None, outputs: Tensor | None) -> Tensor | None:
     """Targets as `forward_moments` reads them: class labels as indicators of as many classes as outputs, numbers as is.
 

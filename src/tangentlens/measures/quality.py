@@ -93,11 +93,18 @@ def held_out_quality(
 def adjusted_quality(
     cumulated: Float64[Tensor, "mode"], rows: int, *, modes: int | None = None
 ) -> Float64[Tensor, "mode"]:
-    """In-sample Pi(k) with its chance level removed: 1 - (1 - Pi(k)) (n - 1) / (n - k - 1), as an adjusted R^2."""
+    """In-sample Pi(k) with its chance level removed: 1 - (1 - Pi(k)) (n - 1) / (n - k - 1), as an adjusted R^2.
+
+    From k = n - 1 on every target is met in sample and nothing is left to judge by: nan.
+
+    >>> adjusted_quality(torch.tensor([0.5, 0.9, 1.0], dtype=torch.float64), 3).tolist()
+    [0.0, nan, nan]
+    """
     count = torch.arange(1, len(cumulated) + 1, dtype=cumulated.dtype, device=cumulated.device)
     if modes is not None:
         count = torch.full_like(cumulated, float(modes))
-    return 1 - (1 - cumulated) * (rows - 1) / (rows - count - 1)
+    left = rows - count - 1
+    return torch.where(left > 0, 1 - (1 - cumulated) * (rows - 1) / left, torch.nan)
 
 
 def chance_quality(rows: int, modes: int) -> float:

@@ -1,11 +1,15 @@
-"""Coefficient learning, minimal feature, extended feature: a regime by declared thresholds, never by performance."""
+"""Coefficient learning, minimal feature, extended feature: a regime by declared thresholds, never by performance.
+
+A network that has learned no function of its inputs, or has dead features, is in none of them.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-RegimeName = Literal["coefficient learning", "minimal feature", "extended feature"]
+RegimeName = Literal["coefficient learning", "minimal feature", "extended feature", "undetermined"]
 
 
 @dataclass(frozen=True)
@@ -40,15 +44,21 @@ def regime(
     `similarity` is S_init (None where the initial network is unknown, which rules coefficient learning out),
     `expected_modes` are as many as the minimum needs: the constant and each independent direction of the learned
     function, which makes C for C classes and 2 for one real output. `utilisation_at_expected` is Pi-hat there,
-    `utilisation_dimension` the effective dimension of the utilisation.
+    `utilisation_dimension` the effective dimension of the utilisation. Where the constant is all there is (features or
+    outputs that do not vary), it would be the one mode in use, and pass for a minimal feature: that is undetermined.
     """
     limit = thresholds.minimal_dimension * expected_modes
     reasons: list[str] = []
-    if similarity is not None:
+    if similarity is not None and math.isnan(similarity):
+        reasons.append("S_init has no value, as features now or before training are constant")
+    elif similarity is not None:
         unmoved = similarity >= thresholds.unmoved_similarity
         reasons.append(f"S_init {similarity:.3f} {'>=' if unmoved else '<'} {thresholds.unmoved_similarity:g}")
         if unmoved:
             return Regime("coefficient learning", tuple(reasons))
+    if expected_modes < 2:
+        reasons.append("features or outputs are constant over the examples, so that no function is learned of them")
+        return Regime("undetermined", tuple(reasons))
     enough = utilisation_at_expected >= thresholds.minimal_utilisation
     narrow = utilisation_dimension <= limit
     reasons += [

@@ -11,7 +11,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from tangentlens.measures.eigenfunctions import symmetric_modes
-from tangentlens.measures.forward_moments import ForwardMoments
+from tangentlens.measures.forward_moments import ForwardMoments, constant
 
 Convention = Literal["paper", "robust"]
 CONVENTIONS: tuple[Convention, ...] = ("paper", "robust")
@@ -110,9 +110,8 @@ def _reading(
     variance, strength = float(features.trace()), float(torch.linalg.matrix_norm(features))
     inside = float(projected.square().sum())
     span = float(torch.linalg.matrix_norm(centred_span)) if centred_span.numel() else 0.0
-    scale = float(moments.second_moment("features", "features").trace())
     # constant outputs or constant features (a dead layer) leave nothing to compare, and rounding must not fill the gap
-    if span < 1e-8 or variance <= 1e-14 * scale:
+    if span < 1e-8 or constant(moments, "features"):
         return Richness(math.nan, convention, math.nan, math.nan, 0, 0.0, singular_values)
     return Richness(
         distance=1 - inside / (strength * span),

@@ -72,7 +72,9 @@ def sample_caution(rows: int, units: int) -> str | None:
 
 
 def imbalance_caution(counts: Sequence[int] | Float[Tensor, "label"], *, above: float = 0.01) -> str | None:
-    """Whether unequal classes alone would make perfect collapse look lazy."""
+    """Whether unequal classes alone would make perfect collapse look lazy, or there is one class only."""
+    if int((torch.as_tensor(counts) > 0).sum()) < 2:
+        return "the examples are of a single class: nothing lies between classes; draw them from all"
     level = collapse_level(counts)
     if level <= above:
         return None

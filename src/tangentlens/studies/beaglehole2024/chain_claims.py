@@ -60,21 +60,30 @@ def _rise(runs: Runs) -> list[Verdict]:
 def _scales(runs: Runs) -> list[Verdict]:
     rows = []
     for reading, better in {"uncentred": 1, "centred": 1, "quality": 1, "test_error": -1, "centred_share": 1}.items():
-        by_scale = zip(*(_values(runs, name, reading) for name in ("plain", "half init", "quarter init")))
-        gains = [min(better * (half - whole), better * (quarter - half)) for whole, half, quarter in by_scale]
+        chance = None
+        if reading in ("uncentred", "centred", "quality"):
+            chance = statistics.median(_lesser_gains(runs, f"{reading}_null", better))
         direction = "higher" if better > 0 else "lower"
         sentence = f"Smaller initialisation gives a {direction} {WORDS[reading]} (the lesser gain of two halvings)"
         number = "4" if reading == "centred_share" else f"3.{reading}"
-        rows.append(judged(_every_seed(number, sentence, f"{SUMMARY}.1", None, "second-hand", Band(low=0)), gains))
-    larger, chance = (
+        claim = _every_seed(number, sentence, f"{SUMMARY}.1", None, "second-hand", Band(low=0))
+        note = "the baseline is the same of the chance levels" if chance is not None else ""
+        rows.append(judged(claim, _lesser_gains(runs, reading, better), baseline=chance, note=note))
+    larger, level = (
         _differences(_values(runs, "double init", reading), _values(runs, "plain", reading))
         for reading in ("uncentred", "uncentred_null")
     )
     sentence = "The ordering is not monotone: at twice torch's scale the uncentred correlation is higher again"
     claim = _every_seed("3.above", sentence, INDEPENDENT, 0.704 - 0.527, "independent run", Band(low=0))
     note = "the baseline is the difference of the chance levels"
-    rows.append(judged(claim, larger, baseline=statistics.median(chance), note=note))
+    rows.append(judged(claim, larger, baseline=statistics.median(level), note=note))
     return rows
+
+
+def _lesser_gains(runs: Runs, reading: str, better: int) -> list[float]:
+    """By seed, the lesser of what a reading gains from torch's scale to half of it, and from there to a quarter."""
+    by_scale = zip(*(_values(runs, name, reading) for name in ("plain", "half init", "quarter init")))
+    return [min(better * (half - whole), better * (quarter - half)) for whole, half, quarter in by_scale]
 
 
 def _limits(runs: Runs) -> list[Verdict]:

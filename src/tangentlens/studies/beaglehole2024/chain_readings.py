@@ -64,7 +64,8 @@ def chain_readings(
     for name, matrix in (("uncentred", weight), ("centred", weight - initial_weight)):
         # the paper's own control: the same spectrum, once, in a random basis (the null is its mean over many)
         readings[f"{name}_random_kernel"] = ansatz(matrix, in_random_basis(kernel, seed=step), draws=0).value
-        readings[f"{name}_entries"] = ansatz(matrix, kernel, centering="entries", draws=0).value
+        by_entries = ansatz(matrix, kernel, centering="entries", draws=draws, seed=step)
+        readings |= {f"{name}_entries": by_entries.value, f"{name}_entries_null": by_entries.null}
     readings |= _features(moments, data)
     readings |= {f"kernel_{name}": value for name, value in kernel_drift(kernel, initial_kernel).items()}
     readings["top_overlap"] = top_overlap(alignment_view(weight, kernel), data.chain.length)
@@ -77,15 +78,16 @@ def chain_readings(
 def _features(moments: LayerMoments, data: Drawn) -> dict[str, Tensor]:
     """NFM and AGOP beside the target's EGOP and beside the metric of a recursive feature machine on the same data."""
     egop = data.chain.egop()
-    quality = feature_quality(moments.nfm, egop)
-    return {
-        "quality": quality.value,
-        "quality_null": quality.null,
-        "quality_low": quality.low,
-        "quality_high": quality.high,
-        "agop_quality": feature_quality(moments.agop, egop).value,
-        "machine_quality": feature_quality(data.machine_metric, egop).value,
-        "machine_nfm": feature_quality(moments.nfm, data.machine_metric).value,
-        "machine_agop": feature_quality(moments.agop, data.machine_metric).value,
-        "machine_test_error": torch.tensor(data.machine_test_error),
+    pairs = {
+        "quality": (moments.nfm, egop),
+        "agop_quality": (moments.agop, egop),
+        "machine_quality": (data.machine_metric, egop),
+        "machine_nfm": (moments.nfm, data.machine_metric),
+        "machine_agop": (moments.agop, data.machine_metric),
     }
+    readings = {"machine_test_error": torch.tensor(data.machine_test_error)}
+    for name, pair in pairs.items():
+        found = feature_quality(*pair)
+        readings |= {name: found.value, f"{name}_null": found.null}
+        readings |= {f"{name}_low": found.low, f"{name}_high": found.high}
+    return readings

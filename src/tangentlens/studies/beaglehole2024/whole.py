@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,20 +54,27 @@ def _chain(options: StudyOptions, sizes: Sizes) -> Part:
 
 
 def _machine(runs: Mapping[str, Sequence[ChainRun]]) -> str:
-    first = runs["plain"]
-    own = " ".join(f"{run.at('machine_quality'):.3f} (test error {run.at('machine_test_error'):.3f})" for run in first)
+    def beside(reading: str, name: str) -> str:
+        values = " ".join(f"{run.at(reading):.3f}" for run in runs[name])
+        chance = statistics.median(run.at(f"{reading}_null") for run in runs[name])
+        return f"{values} (chance {chance:.3f})"
+
+    errors = " ".join(f"{run.at('machine_test_error'):.3f}" for run in runs["plain"])
     shared = "; ".join(
-        f"{name} " + " ".join(f"{run.at('machine_nfm'):.3f}/{run.at('machine_agop'):.3f}" for run in runs[name])
+        f"of {name} {beside('machine_nfm', name)} and {beside('machine_agop', name)}"
         for name in ("plain", "quarter init", "speed-limited")
     )
-    return f"recursive feature machine: cosine with the EGOP {own}; with NFM/AGOP of {shared}"
+    return (
+        f"recursive feature machine, by seed: test error {errors}; cosine with the EGOP "
+        f"{beside('machine_quality', 'plain')}; with NFM and AGOP {shared}"
+    )
 
 
 def _beyond(name: str, runs: Mapping[str, Sequence[ChainRun]]) -> str:
     def ends(reading: str, setting: str) -> str:
         return " ".join(f"{run.at(reading):.3f}" for run in runs[setting])
 
-    readings = ("uncentred", "uncentred_null", "quality", "test_error")
+    readings = ("uncentred", "uncentred_null", "quality", "quality_null", "test_error")
     told = "; ".join(f"{reading} {ends(reading, name)} (plain {ends(reading, 'plain')})" for reading in readings)
     return f"beyond the paper, {name}: {told}"
 

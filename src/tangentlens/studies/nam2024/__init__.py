@@ -36,7 +36,7 @@ def judged_results(results: Results) -> StudyResult:
 
 
 def _notes(results: Results) -> list[str]:
-    notes = [f"not run, {absent}" for absent in results.absent]
+    notes = [f"not run, {name}: {reason}" for name, reasons in results.absent.items() for reason in reasons]
     looks = [look for _, _, _, looks in all_arms(results) for look in looks]
     apart = [look for look in looks if abs(look.distance - look.forward.robust.distance) > 0.005]
     if looks:

@@ -96,7 +96,7 @@ FROZEN = [
           lambda r: _gap(r, "frozen", "frozen", "full"), every_seed=True, unit="D_LR more", baseline=0.0),
     asked("15-minimal", "The minimal-feature regime is reached after a few epochs", "v1 abstract", "a few epochs",
           Band(high=5), lambda r: [_first_minimal(arms["full"]) / _epoch(arms["full"]) for arms in r.frozen],
-          source="paper", unit="epochs"),
+          source="paper", unit="epochs", note="infinite: never"),
     asked("15-frozen", "and not with frozen features", "v1 abstract", None, _not_minimal,
           lambda r: [look.forward.regime.name for look in _ends(r, "frozen", "frozen")], source="independent run"),
     asked("18-faster", "Features of larger eigenvalue gain in quality faster", "v3 Fig. 5", None, POSITIVE,
@@ -210,7 +210,8 @@ def _relative_extent(arms: dict[str, list[Look]]) -> float:
 OTHER = [
     asked("20-regression", "Regression collapses in the kernel picture as well: two modes hold the learned function",
           "v1 abstract", None, Band(low=0.95), lambda r: [looks[-1].used for looks, _ in r.regression], source="paper",
-          unit="Pi-hat(2)", baseline=lambda r: [looks[0].used for looks, _ in r.regression]),
+          unit="Pi-hat(2); baseline: before training", baseline=lambda r: [looks[0].used for looks, _ in r.regression],
+          note="an output that varies little over the inputs is in two modes untrained: this counts if D_LR falls"),
     asked("20-rich", "and D_LR ends below its start", "v1 abstract", None, NEGATIVE,
           lambda r: [looks[-1].distance - looks[0].distance for looks, _ in r.regression], source="paper",
           every_seed=True, unit="D_LR more"),

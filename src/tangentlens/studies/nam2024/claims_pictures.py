@@ -14,17 +14,26 @@ from tangentlens.studies.nam2024.looking import Look
 from tangentlens.studies.nam2024.questions import NEGATIVE, POSITIVE, Question, asked, only
 
 EXTENDED, MINIMAL = "extended feature", "minimal feature"
+# per cent right from which examples count as known
+KNOWN = Band(low=95)
 # orders of sizes within seeds that are all gone through; more are drawn
 ORDERS = 50_000
 
 
 PICTURES = [
+    asked("6-known", "Control: at every learning rate the training pictures are known in the end", "definition", None,
+          KNOWN, lambda r: [_least_known(arms) for arms in r.learning_rate], every_seed=True, source="independent run",
+          unit="% training accuracy, the least of the rates"),
     asked("6-rate", "Of three learning rates the one that generalises best has the lowest D_LR", "v3 Table 3",
           "the best", only("the best"), lambda r: [_richest_rate(arms) for arms in r.learning_rate]),
     asked("5-slow", "The smallest learning rate is lazier than the best", "v3 Table 3", 0.053 - 0.025, POSITIVE,
           lambda r: [_ends(arms)[0].distance - _best(arms).distance for arms in r.learning_rate], unit="D_LR more"),
     asked("7-fast", "and so is the largest", "v3 Table 3", 0.039 - 0.025, POSITIVE,
           lambda r: [_ends(arms)[-1].distance - _best(arms).distance for arms in r.learning_rate], unit="D_LR more"),
+    asked("9-known", "Control: with and without batch norm the training pictures are known in the end", "definition",
+          None, KNOWN, lambda r: [_least_known(arms) for arms in r.batch_norm], every_seed=True,
+          source="independent run", unit="% training accuracy, the less of the two",
+          note="a network that learned little is lazy for that reason, too; the one of the paper has 21.7 % in test"),
     asked("9-batch-norm", "Without batch norm a VGG is lazier", "v3 Table 3", 0.66 - 0.073, POSITIVE,
           lambda r: [_ends(arms)[0].distance - _ends(arms)[1].distance for arms in r.batch_norm], every_seed=True,
           unit="D_LR more", baseline=0.0),
@@ -35,10 +44,13 @@ PICTURES = [
           Band(high=0.05), lambda r: [_share_as_far_apart(r.training_size)] if r.training_size else [],
           source="paper", unit="p of sizes reordered within every seed",
           note="whatever the order of the sizes; three seeds can show p = 0.03 at best, fewer nothing"),
+    asked("16-known", "Control: both networks know their training pictures in the end", "definition", None, KNOWN,
+          lambda r: [_least_known(arms) for arms in r.fully_connected], every_seed=True, source="independent run",
+          unit="% training accuracy, the less of the two"),
     asked("16-extended", "A fully connected network on CIFAR-10 is in the extended-feature regime", "v1 abstract",
           EXTENDED, only(EXTENDED),
           lambda r: [arms["fully connected"][-1].forward.regime.name for arms in r.fully_connected], source="paper",
-          note="when its training pictures are known, looked at on these"),
+          note="looked at on its training pictures"),
     asked("16-contrast", "where a residual network is in the minimal one after the same training", "v1 abstract",
           MINIMAL, only(MINIMAL),
           lambda r: [arms["residual"][-1].forward.regime.name for arms in r.fully_connected],
@@ -76,8 +88,14 @@ def _best(arms: dict[str, list[Look]]) -> Look:
     return max(_ends(arms), key=lambda look: look.accuracy)
 
 
+def _least_known(arms: dict[str, list[Look]]) -> float:
+    return min(100 * look.known for look in _ends(arms))
+
+
 def _richest_rate(arms: dict[str, list[Look]]) -> str:
     alive = {name: looks for name, looks in arms.items() if not math.isnan(looks[-1].distance)}
+    if not alive:
+        return "none has a D_LR"
     richest = min(alive, key=lambda name: alive[name][-1].distance)
     best = max(arms, key=lambda name: arms[name][-1].accuracy)
     return "the best" if richest == best else f"{richest}, best is {best}"
@@ -106,7 +124,7 @@ def _share_as_far_apart(seeds: list[dict[str, list[Look]]]) -> float:
 
 def _memorised(moments: list[Moment]) -> Moment:
     """The first look at which the training pairs are known."""
-    return next((moment for moment in moments if moment.train_accuracy > 0.95), moments[-1])
+    return next((moment for moment in moments if 100 * moment.train_accuracy in KNOWN), moments[-1])
 
 
 QUESTIONS: list[Question] = [*PICTURES, *ADDITION]

@@ -84,7 +84,7 @@ def weight_decay(material: Material, seed: int) -> Arms:
 
     From the usual weights training moves features anyway, and a decay adds nothing that could be told from it.
     """
-    sizes, train, test = material.sizes, material.digits.rows(0, material.sizes.learned), material.digits_test
+    sizes, train, test = material.sizes, material.digits.rows(0, material.sizes.decayed), material.digits_test
     arms: Arms = {}
     for decay in sizes.weight_decays:
         model = scaled(dense(seed, material), sizes.decaying_scale)

@@ -21,17 +21,26 @@ GROUPS = 10
 
 @dataclass(frozen=True)
 class Look:
-    """What one network looks like at one step; `distance` is D_LR as the paper defines it, `similarity` S_init."""
+    """What one network looks like at one step; `distance` is D_LR as the paper defines it, `similarity` S_init.
+
+    `known` is the accuracy on the examples looked at, `accuracy` that on fresh ones where the audience has them.
+    """
 
     step: int
     forward: ForwardReading
     accuracy: float
     parameter_norm: float
     similarity: Interval
+    known: float
 
     @property
     def distance(self) -> float:
         return self.forward.paper.distance
+
+    @property
+    def constant(self) -> str:
+        """What leaves D_LR without a value: features that do not vary have none with any head, either."""
+        return "features" if math.isnan(self.forward.random_head) else "outputs"
 
     @property
     def used(self) -> float:
@@ -87,9 +96,10 @@ def look(model: nn.Module, at: Audience, step: int = 0, *, initial: float | None
         forward_moments(features[g::GROUPS], learned[g::GROUPS], at.targets[g::GROUPS], initial=at.initial[g::GROUPS])
         for g in range(GROUPS)
     ]
-    right = accuracy(learned, at.targets) if at.fresh is None else accuracy(outputs_of(model, at.fresh[0]), at.fresh[1])
+    known = accuracy(learned, at.targets)
+    right = known if at.fresh is None else accuracy(outputs_of(model, at.fresh[0]), at.fresh[1])
     reading, norm = forward_reading(groups, initial=initial), squared_norm(model.parameters())
-    return Look(step, reading, right, norm, jackknife(groups, initial_similarity))
+    return Look(step, reading, right, norm, jackknife(groups, initial_similarity), known)
 
 
 def outputs_of(model: nn.Module, inputs: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def batch_norm(material: Material, seed: int) -> Arms:
 def fully_connected_on_pictures(material: Material, seed: int) -> Arms:
     """A network without convolutions, said to use many more features than classes, beside one with them.
 
-    Both are trained alike, and until they know their pictures: a network that is not done yet uses many features
+    Both are trained alike, and long enough to know their pictures: a network that is not done yet uses many features
     anyway.
     """
     sizes = material.sizes

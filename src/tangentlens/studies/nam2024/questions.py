@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tangentlens.studies.claims import Band, Claim, Source, Verdict, judged
-from tangentlens.studies.nam2024.results import Results
+from tangentlens.studies.nam2024.results import EXPERIMENTS, Results, without_value
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,29 @@ class Question:
             baseline = statistics.median(found) if found else None
         else:
             baseline = self.baseline
-        return judged(self.claim, self.values(results), baseline=baseline, note=self.note)
+        asked_for = _Remembering(results)
+        values = self.values(asked_for)
+        missing = without_value(results, asked_for.experiments) if _incomplete(values, results, asked_for) else []
+        return judged(self.claim, values, baseline=baseline, note="; ".join([self.note] * bool(self.note) + missing))
+
+
+class _Remembering(Results):
+    """The results, and of which experiments somebody has asked: a value that is missing is put down to these."""
+
+    def __init__(self, results: Results) -> None:
+        super().__init__(**vars(results))
+        self.experiments: dict[str, None] = {}  # a set that keeps its order
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in EXPERIMENTS:
+            self.experiments[name] = None
+        return super().__getattribute__(name)
+
+
+def _incomplete(values: list[Any], results: Results, asked_for: _Remembering) -> bool:
+    """Whether a seed is missing, or a number."""
+    missing = any(name in results.absent for name in asked_for.experiments)
+    return missing or not values or any(isinstance(value, float) and math.isnan(value) for value in values)
 
 
 def asked(

@@ -23,6 +23,7 @@ NUMBERS: dict[str, Callable[[Look], float | None]] = {
     "inside_share": lambda look: look.forward.paper.share,
     "participation_ratio": lambda look: look.forward.paper.participation,
     "accuracy": lambda look: look.accuracy,
+    "known": lambda look: look.known,
     "parameter_norm": lambda look: look.parameter_norm,
     "initial_alignment": lambda look: look.forward.similarity,
     "nc1": lambda look: look.forward.collapse,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +38,7 @@ Scored = tuple[Arms, dict[str, float]]
 
 @dataclass
 class Results:
-    """Per experiment, the outcome of every seed; empty where its data are absent (`absent` says why)."""
+    """Per experiment, the outcome of every seed; `absent` says by experiment why one or all of them are missing."""
 
     regression: list[tuple[list[Look], list[Curve]]] = field(default_factory=list)
     frozen: list[Arms] = field(default_factory=list)
@@ -50,7 +52,7 @@ class Results:
     batch_norm: list[Arms] = field(default_factory=list)
     fully_connected: list[Arms] = field(default_factory=list)
     grokking: list[list[Moment]] = field(default_factory=list)
-    absent: list[str] = field(default_factory=list)
+    absent: dict[str, list[str]] = field(default_factory=dict)
 
 
 EXPERIMENTS: dict[str, Callable[[Material, int], Any]] = {
@@ -78,11 +80,24 @@ def measured(material: Material, seeds: int, *, chosen: tuple[str, ...] = tuple(
         try:
             getattr(results, name).append(EXPERIMENTS[name](material, seed))
         except MissingData as absent:
-            if seed == 0:
-                results.absent.append(f"{name}: {absent}")
+            results.absent[name] = [str(absent)]
         except BadInput as broken:  # a training that diverged is a result; the other seeds go on
-            results.absent.append(f"{name}, seed {seed}: {broken}")
+            results.absent.setdefault(name, []).append(f"seed {seed}: {broken}")
     return results
+
+
+def without_value(results: Results, experiments: Collection[str]) -> list[str]:
+    """Why a number read from these experiments may be missing: seeds that are, and looks at which D_LR has no value."""
+    found = [f"{name}: {reason}" for name in experiments for reason in results.absent.get(name, [])]
+    ended = Counter(
+        (name, arm, looks[-1].constant)
+        for name, _, arm, looks in all_arms(results)
+        if name in experiments and math.isnan(looks[-1].distance)
+    )
+    for (name, arm, constant), count in ended.items():
+        seeds = len(getattr(results, name))
+        found.append(f"{name}: {arm} ends without a D_LR in {count} of {seeds} seeds, as its {constant} do not vary")
+    return found
 
 
 def all_arms(results: Results) -> Iterator[tuple[str, int, str, list[Look]]]:
