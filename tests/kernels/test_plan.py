@@ -26,7 +26,7 @@ def test_the_plan_names_a_rung_for_every_trainable_parameter(name, reduction):
     made = plan(model, inputs, reduction=reduction, **options)
     assert [row.name for row in made.rows] == list(tangent.trainable(model))
     for row in made.rows:
-        used = bool(known_jacobian(name)[row.name].abs().max() > 0)
+        used = bool(known_jacobian(name)[row.name].any())
         assert row.rung in ({"rule", "vmap", "loop"} if used else {"rule", "vmap", "loop", "unused"}), row
         assert row.shape == tuple(model.get_parameter(row.name).shape)
         assert row.flops >= 0  # nothing where the examples that were looked at leave the parameter aside
