@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from benchmarks import gpu, models
+from benchmarks.flops import counted_flops
 from benchmarks.growth import Axis, slope, verdict
 from benchmarks.peers.environments import HERE, PEERS
 from benchmarks.peers.harness import error_of, shared, with_modes
@@ -82,6 +83,17 @@ def test_the_table_puts_the_fastest_first_and_says_why_a_peer_cannot():
     page = markdown("title", rows).splitlines()
     assert page[-1] == "- asdl, direct: NotImplementedError: no"
     assert all(line.count("|") == len(HEAD) + 1 for line in page[2:6]) and page[4].startswith("| vivit, Gram | 1 s |")
+
+
+@pytest.mark.parametrize(
+    ("layer", "groups"), [(torch.nn.Conv2d, 1), (torch.nn.Conv2d, 4), (torch.nn.ConvTranspose2d, 2)]
+)
+def test_a_convolution_costs_three_times_itself_with_its_gradients_in_any_groups(layer, groups):
+    convolution, images = layer(4, 8, 3, stride=2, groups=groups), torch.randn(5, 4, 9, 9, requires_grad=True)
+    places = 9 * 9 if layer is torch.nn.ConvTranspose2d else 4 * 4
+    with counted_flops() as counter:
+        convolution(images).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * 5 * places * (4 * 8 // groups) * 3 * 3
 
 
 def test_devices_share_captures_and_products_and_add_the_ring_and_the_sum():

@@ -20,6 +20,9 @@ from benchmarks.workloads import WORKLOADS, Workload, toy, written
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks peers", description=__doc__)
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
+    parser.add_argument(
+        "--kernels", nargs="+", default=["full", "averaged", "top200"], help="those of a workload to ask for"
+    )
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=60.0, help="a method is not run again beyond this time")
@@ -34,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in asked.workloads:
         workload = toy(WORKLOADS[name]) if asked.toy else WORKLOADS[name]
         file = written(workload, FOLDER / ("toy" if asked.toy else "workloads"))
-        for kernel in workload.kernels:
+        for kernel in (each for each in workload.kernels if each in asked.kernels):
             rows = [
                 {"peer": peer, "method": method, **measured(workload, file, kernel, peer, method, asked)}
                 for peer in asked.peers
