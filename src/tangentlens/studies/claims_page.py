@@ -33,7 +33,8 @@ def this_machine(device: str = "cpu") -> str:
     """What the numbers depend on, in words."""
     import torch
 
-    on = f"{len(os.sched_getaffinity(0))} cores of {platform.machine()}" if device == "cpu" else device
+    cores = len(os.sched_getaffinity(0))
+    on = f"{cores} {'core' if cores == 1 else 'cores'} of {platform.machine()}" if device == "cpu" else device
     return f"torch {torch.__version__.partition('+')[0]} on {on}"
 
 

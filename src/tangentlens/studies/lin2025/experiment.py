@@ -52,7 +52,7 @@ def run(options: StudyOptions) -> StudyResult:
         "modular_mlp": mlp_dataset(grokked),
         "modular_mlp_control": mlp_dataset(memorised),
     }
-    notes = ["", "raw and column-normalised maps of modes by features (normalisation makes weak maps look sharp):"]
+    notes = ["raw and column-normalised maps of modes by features (normalisation makes weak maps look sharp):"]
     notes += beta_table([each for each in toys if each.setting.seed == 0])
     notes.append(NOT_RUN)
     if options.quick:
