@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +22,8 @@ Source = Literal["paper", "author's code", "second-hand", "independent run"]
 class Band:
     """The closed interval of values that agree with a claim; an open side is infinite.
 
-    >>> str(Band(92, 96)), str(Band(low=97)), str(Band(high=25))
-    ('92 .. 96', '>= 97', '<= 25')
+    >>> str(Band(92, 96)), str(Band(low=97)), str(Band(high=25)), str(Band(low=math.nextafter(0, 1)))
+    ('92 .. 96', '>= 97', '<= 25', '> 0')
     """
 
     low: float = -math.inf
@@ -39,7 +40,7 @@ class Band:
         if math.isinf(self.low) and math.isinf(self.high):
             return "any number"
         if math.isinf(self.high):
-            return f">= {self.low:g}"
+            return "> 0" if 0 < self.low < sys.float_info.min else f">= {self.low:g}"
         if math.isinf(self.low):
             return f"<= {self.high:g}"
         return f"{self.low:g} .. {self.high:g}"
