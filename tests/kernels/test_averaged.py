@@ -6,7 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks import models
+from tangentlens.capture.measuring import measuring
 from tangentlens.kernels import entk, entk_by_layer, entk_full, layer_moments, plan
+from tangentlens.kernels.captures import Captures
+from tangentlens.kernels.plan import sampled_costs
 
 
 def narrow(seed: int) -> nn.Sequential:
@@ -27,6 +31,19 @@ def test_the_mean_is_that_of_the_full_kernel_however_examples_are_cut(seed: int,
     rows, columns = inputs[:4], inputs[4:6]
     crossed = entk_full(model, rows, columns).diagonal(dim1=1, dim2=3).mean(-1)
     assert torch.allclose(entk(model, rows, columns, chunk=chunk), crossed, rtol=1e-10, atol=1e-12)
+
+
+def test_chunks_whose_outputs_weigh_one_signal_alike_are_joined_to_one_tile() -> None:
+    """Small captures must not mean small products: a linear head is averaged in every model."""
+    torch.manual_seed(0)
+    model, inputs = models.mlp([6, 32, 4]), torch.randn(24, 6)
+    with torch.no_grad(), measuring(model, inputs) as measurement:
+        probe = measurement.prepared(inputs)
+        costs = sampled_costs(measurement, probe, probe, "mean", True)
+        captures = Captures(measurement, str, costs)
+        tiles = captures.tiles(probe, 0, 24, list(measurement.wanted), 5, 24)
+    assert costs.way("2.weight") == costs.way("0.weight") == "averaged"
+    assert [(start, stop) for start, stop, _ in tiles] == [(0, 24)]
 
 
 def test_the_plan_takes_the_mean_once_where_only_the_head_follows() -> None:

@@ -6,7 +6,7 @@ tile, so that a sum over layers makes no extra trip through memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,15 +14,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tangentlens.capture.factors import Factor, Formed, Lookup, Outer
+from tangentlens.kernels.collapsed import Collapsed
 from tangentlens.kernels.separable import Averaged, Separable
 
 Full = Float[Tensor, "example output other output_"]
 Mean = Float[Tensor, "example other"]
-Part = Factor | Separable | Averaged
+Part = Factor | Separable | Averaged | Collapsed
 
 _STRETCH = 1 << 13
 _AT_ONCE = 1 << 24  # entries of an intermediate; above, the columns are taken in parts
-_STRIPS = 8  # of a diagonal tile: nine sixteenths of it are computed, in products that are still large
+_CARRIED = {"cpu": 1 << 20, "cuda": 1 << 26}  # of one that is read again at once: stays in cache, fills the device
+_PARTS = 8  # of a diagonal tile, at least: nine sixteenths of it are computed, in products that are still large
+_SMALL = 32  # rows of a kernel that are not cut again
 
 
 @dataclass(frozen=True)
@@ -54,20 +57,32 @@ def add_mean(tile: Mean, rows: Gradients, columns: Gradients) -> None:
 
 
 def add_upper(add: Callable[[Tensor, Gradients, Gradients], None], tile: Tensor, gradients: Gradients) -> None:
-    """Of a tile of examples with themselves, strip by strip, what lies on and above the diagonal: little over half."""
+    """Of a tile of examples with themselves what lies on and above the diagonal, little over half: the corner, which is
+    a large square product, and so again in both halves that are left."""
+    width = tile.shape[1] if tile.ndim == 4 else 1
+    _upper(add, tile, gradients, max(-(-len(tile) // _PARTS), -(-_SMALL // width)))
+
+
+def _upper(add: Callable[[Tensor, Gradients, Gradients], None], tile: Tensor, gradients: Gradients, least: int) -> None:
     count = len(tile)
-    strip = max(1, -(-count // _STRIPS))
-    for start in range(0, count, strip):
-        stop = min(start + strip, count)
-        part = tile[start:stop, :, start:] if tile.ndim == 4 else tile[start:stop, start:]
-        add(part, gradients.rows(start, stop), gradients.rows(start, count))
+    if count <= least:
+        add(tile, gradients, gradients)
+        return
+    middle = count // 2
+    first, second = gradients.rows(0, middle), gradients.rows(middle, count)
+    full = tile.ndim == 4
+    add(tile[:middle, :, middle:] if full else tile[:middle, middle:], first, second)
+    _upper(add, tile[:middle, :, :middle] if full else tile[:middle, :middle], first, least)
+    _upper(add, tile[middle:, :, middle:] if full else tile[middle:, middle:], second, least)
 
 
 def mirrored(tile: Tensor) -> Tensor:
     """A tile of examples with themselves, its lower triangle taken from the upper: exactly symmetric, as eigensolvers
-    that read one triangle alone need it."""
+    that read one triangle alone need it. In place: a tile is as large as all else that a product needs."""
     square = tile.flatten(2).flatten(0, 1) if tile.ndim == 4 else tile
-    return (square.triu() + square.triu(1).T).view(tile.shape)
+    square.triu_()
+    square += square.triu(1).T
+    return tile
 
 
 def _full(tile: Full, left: Part, right: Part, shape: torch.Size) -> None:
@@ -76,6 +91,8 @@ def _full(tile: Full, left: Part, right: Part, shape: torch.Size) -> None:
             c, d = len(left.weight), len(right.weight)
             weights = (left.weight[:, None] * right.weight).flatten(0, 1)
             tile.add_((weights @ _signals(left, right)).view(c, d, len(tile), -1).permute(2, 0, 3, 1))
+        case Collapsed(), Collapsed():
+            _collapsed_full(tile, left, right)
         case Formed(), Formed():
             _add_product(tile, left.flat.flatten(0, 1), right.flat.flatten(0, 1))
         case Outer(), Outer() if _one_group(left, right) and left.flipped == right.flipped:
@@ -102,6 +119,8 @@ def _mean(tile: Mean, left: Part, right: Part, shape: torch.Size) -> None:
         case Averaged(), Averaged():
             weights = (left.weight * right.weight).mean(0)
             tile.addcmul_(left.a @ right.a.T, (left.signal * weights) @ right.signal.T)
+        case Collapsed(), Collapsed():
+            _collapsed_mean(tile, left, right)
         case Formed(), Formed():
             _accumulate(tile, left.gradient.flatten(1), right.gradient.flatten(1), 1 / left.gradient.shape[1])
         case Outer(), Outer() if _one_group(left, right) and left.flipped == right.flipped:
@@ -139,6 +158,26 @@ def _signals(left: Separable, right: Separable) -> Float[Tensor, "out pair"]:
     return torch.bmm(left.signal.transpose(0, 1), right.signal.permute(1, 2, 0)).flatten(1)
 
 
+def _collapsed_full(tile: Full, left: Collapsed, right: Collapsed) -> None:
+    (n, c, _), (m, d, _) = left.b.shape, right.b.shape
+    for a1, b1, a2, b2 in _by_group(left, right):
+        inputs = a1.reshape(n * c, -1) @ a2.reshape(m * d, -1).T
+        tile.addcmul_((b1.reshape(n * c, -1) @ b2.reshape(m * d, -1).T).view(n, c, m, d), inputs.view(n, c, m, d))
+
+
+def _collapsed_mean(tile: Mean, left: Collapsed, right: Collapsed) -> None:
+    for a1, b1, a2, b2 in _by_group(left, right):
+        inputs = torch.bmm(a1.transpose(0, 1), a2.permute(1, 2, 0))  # output example other
+        tile += torch.bmm(b1.transpose(0, 1), b2.permute(1, 2, 0)).mul_(inputs).mean(0)
+
+
+def _by_group(left: Collapsed, right: Collapsed) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """(example output into) and (example output out) of both sides, group by group."""
+    sizes = left.groups.sizes
+    for g, (b1, b2) in enumerate(zip(left.b.split(sizes, 2), right.b.split(sizes, 2), strict=True)):
+        yield left.a[:, :, g], b1, right.a[:, :, g], b2
+
+
 def _outer_full(tile: Full, left: Outer, right: Outer) -> None:
     a1, b1, a2, b2 = left.a[:, :, 0], left.b[:, :, :, 0], right.a[:, :, 0], right.b[:, :, :, 0]
     n, c, t, q = b1.shape
@@ -151,15 +190,29 @@ def _outer_full(tile: Full, left: Outer, right: Outer) -> None:
             signals = (b1[:, :, 0].reshape(n * c, q) @ b2[:, :, 0].reshape(m * d, q).T).reshape(n, c, m, d)
             tile.addcmul_(inputs[:, None, :, None], signals)
         return
-    step = max(1, _AT_ONCE // max(1, n * t * max(s, d * q)))
-    signals = b1.reshape(n, c, t * q)
-    for start in range(0, m, step):
-        stop = min(m, start + step)
-        k = stop - start
-        inputs = (a1.flatten(0, 1) @ a2[start:stop].flatten(0, 1).T).reshape(n * t, k, s).transpose(0, 1)
-        carried = torch.bmm(inputs, b2[start:stop].transpose(1, 2).reshape(k, s, d * q))  # m (n t) (d q)
-        carried = carried.reshape(k, n, t, d, q).permute(1, 2, 4, 0, 3).reshape(n, t * q, k * d)
-        tile[:, :, start:stop].add_(torch.bmm(signals, carried).reshape(n, c, k, d))
+    entries = d * t * max(s, q)
+    some = min(n, max(1, _CARRIED.get(tile.device.type, 1 << 20) // max(1, entries)))
+    many = max(1, _CARRIED.get(tile.device.type, 1 << 20) // max(1, some * entries))
+    for start in range(0, n, some):
+        for begin in range(0, m, many):
+            rows, columns = slice(start, start + some), slice(begin, begin + many)
+            tile[rows, :, columns] += _contracted(a1[rows], b1[rows], a2[columns], b2[columns])
+
+
+def _contracted(
+    a1: Float[Tensor, "example position into"],
+    b1: Float[Tensor, "example output position out"],
+    a2: Float[Tensor, "other position_ into"],
+    b2: Float[Tensor, "other output_ position_ out"],
+) -> Full:
+    """sum over t, s of <a1[n, t], a2[m, s]> <b1[n, c, t], b2[m, d, s]>: b2 is carried to the positions of n first. It
+    comes out (other output, example, position, out), which the second product reads as it lies."""
+    n, c, t, q = b1.shape
+    m, d, s, _ = b2.shape
+    inputs = (a1.flatten(0, 1) @ a2.flatten(0, 1).T).view(n * t, m, 1, s).permute(1, 2, 0, 3)
+    carried = torch.bmm(inputs.expand(m, d, n * t, s).reshape(m * d, n * t, s), b2.reshape(m * d, s, q))
+    carried = carried.view(m * d, n, t * q).permute(1, 2, 0)
+    return torch.bmm(b1.reshape(n, c, t * q), carried).view(n, c, m, d)
 
 
 def _outer_mean(tile: Mean, left: Outer, right: Outer) -> None:
@@ -215,8 +268,8 @@ def _over(factor: Lookup, tokens: Int[Tensor, " token"]) -> Float[Tensor, "examp
 
 
 def _form(factor: Part, shape: torch.Size) -> Formed:
-    if isinstance(factor, Separable | Averaged):  # cannot meet another form: a piece has one way throughout
-        raise TypeError("a separable piece met one that is not")
+    if isinstance(factor, Separable | Averaged | Collapsed):  # cannot meet another form: a piece has one way throughout
+        raise TypeError("a piece in one form met itself in another")
     return factor.formed(shape)
 
 
@@ -241,6 +294,8 @@ def _cut(factor: Part, start: int, stop: int) -> Part:
             return Separable(factor.signal[start:stop], factor.weight)
         case Averaged():
             return Averaged(factor.a[start:stop], factor.signal[start:stop], factor.weight)
+        case Collapsed():
+            return Collapsed(factor.a[start:stop], factor.b[start:stop], factor.groups)
         case Outer():
             return Outer(factor.a[start:stop], factor.b[start:stop], factor.flipped)
         case Lookup():

@@ -30,7 +30,7 @@ from tangentlens.kernels.stripes import striped_pass
 from tangentlens.kernels.tiles import Block, InMemory, Region, Round, Sink, Span, cut, divided, rounds
 from tangentlens.kernels.ways import Costs, Reduction
 
-_TILE_ROWS = {"cpu": 1024, "cuda": 8192}  # kernel rows per tile: a tile stays in cache, a product fills the device
+_TILE_ROWS = {"cpu": 640, "cuda": 8192}  # kernel rows per tile: a tile stays in cache, a product fills the device
 _SLICE = 1 << 21
 
 
@@ -137,7 +137,7 @@ class Blockwise:
 
     def _captured(self, probe: Probe, spans: list[Span], sink: Sink, one: Pass, captures: Captures) -> Block:
         start, stop = spans[self.job.rank]
-        step, rows = self.chunk or one.chunk, self._tile(captures.costs.outputs)
+        step, rows = self.chunk or one.chunk, self._tile(captures.costs.outputs, sink.grain or stop - start)
         return [
             Region(*span, captures.tiles(probe, *span, one.names, step, rows))
             for span in cut(start, stop, sink.grain or max(1, stop - start))
@@ -195,9 +195,11 @@ class Blockwise:
         on_card = self.measurement.device.type == "cuda"
         return free_bytes(self.measurement.device) // 64 if on_card else _SLICE
 
-    def _tile(self, outputs: int) -> int:
+    def _tile(self, outputs: int, examples: int) -> int:
+        """Examples of a tile, such that a block is cut into equal ones: no sliver is left at its end."""
         rows = _TILE_ROWS.get(self.measurement.device.type, 1024)
-        return max(1, rows // (outputs if self.reduction == "full" else 2))
+        most = max(1, rows // (outputs if self.reduction == "full" else 2))
+        return max(1, -(-examples // max(1, round(examples / most))))
 
     def _first_nonfinite(self) -> str:
         return first_nonfinite(self.measurement, [self.rows] + ([] if self.columns is None else [self.columns]))

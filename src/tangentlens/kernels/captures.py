@@ -14,6 +14,7 @@ from tangentlens.capture.probe import Probe
 from tangentlens.capture.reader import StructureChanged
 from tangentlens.capture.sources import Piece
 from tangentlens.kernels.blocks import Gradients, Part
+from tangentlens.kernels.collapsed import collapsed
 from tangentlens.kernels.joining import Joining
 from tangentlens.kernels.separable import averaged, separated
 from tangentlens.kernels.ways import Costs, Way, sliceable, widened
@@ -67,24 +68,17 @@ class Captures:
     def _ready(self, probe: Probe, start: int, stop: int, names: Sequence[str]) -> dict[str, Gradients]:
         pieces = self.measurement.pieces(probe.rows(start, stop), list(names))
         self._fold_biases(pieces)
-        return {key: self._in_form(pieces.pop(key), self.costs.way(key)) for key in list(pieces)}
+        return {key: self._in_form(key, pieces.pop(key), self.costs.way(key)) for key in list(pieces)}
 
-    def _in_form(self, piece: Piece, way: Way) -> Gradients:
+    def _in_form(self, key: str, piece: Piece, way: Way) -> Gradients:
         factors: list[Part] = list(piece.factors)
-        if way == "separable" and self.may_separate:
+        if way in ("separable", "averaged", "collapsed") and self.may_separate:
             outer = piece.factors[0]
-            shared = separated(outer) if isinstance(outer, Outer) and len(piece.factors) == 1 else None
-            if shared is None:
+            found = self._shared(key, outer, way) if isinstance(outer, Outer) and len(piece.factors) == 1 else None
+            if found is None:
                 self.may_separate = False
                 raise StructureChanged
-            factors = [shared]
-        elif way == "averaged" and self.may_separate:
-            outer = piece.factors[0]
-            one = averaged(outer) if isinstance(outer, Outer) and len(piece.factors) == 1 else None
-            if one is None:
-                self.may_separate = False
-                raise StructureChanged
-            factors = [one]
+            factors = [found]
         elif way == "sliced" and self.may_slice:
             if not sliceable(piece.factors):
                 self.may_slice = False
@@ -93,6 +87,12 @@ class Captures:
         elif way in ("formed", "folded", "separable", "sliced"):
             factors = [Formed(form(piece.factors, piece.shape).gradient)]
         return Gradients(piece.name, piece.shape, factors)
+
+    def _shared(self, key: str, outer: Outer, way: Way) -> Part | None:
+        """What outputs or units share, as seen in the first examples, if these share it too."""
+        if way == "collapsed":
+            return collapsed(outer, self.costs.groups(key))
+        return separated(outer) if way == "separable" else averaged(outer)
 
     def _fold_biases(self, pieces: dict[str, Piece]) -> None:
         if not self.may_fold:
@@ -147,5 +147,8 @@ def _is_bias_of(bias: Piece, weight: Piece) -> bool:
     b: Tensor = outer.b[:, :, :, 0]
     if b.shape[2] == 1:
         return torch.equal(gradient.gradient, b[:, :, 0])
-    rounding = 32 * torch.finfo(b.dtype).eps * torch.linalg.vector_norm(b, 1, dim=2)
-    return bool(((gradient.gradient - b.sum(2)).abs() <= rounding).all())
+    rounding, total = 32 * torch.finfo(b.dtype).eps, b.sum(2)
+    apart = (gradient.gradient - total).abs()
+    n, c, unit = (apart > rounding * total.abs()).nonzero(as_tuple=True)
+    # only where large terms cancelled does the sum itself say too little of them
+    return bool((apart[n, c, unit] <= rounding * torch.linalg.vector_norm(b[n, c, :, unit], 1, dim=1)).all())

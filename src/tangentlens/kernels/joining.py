@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tangentlens.capture.factors import Formed, Lookup, Outer
 from tangentlens.kernels.blocks import Gradients, Part
+from tangentlens.kernels.collapsed import Collapsed
 from tangentlens.kernels.separable import Averaged, Separable
 
 
@@ -54,6 +55,8 @@ class Joining:
                 return Separable(_empty(part.signal, self.examples), part.weight)
             case Averaged():
                 return Averaged(_empty(part.a, self.examples), _empty(part.signal, self.examples), part.weight)
+            case Collapsed():
+                return Collapsed(_empty(part.a, self.examples), _empty(part.b, self.examples), part.groups)
             case Outer():
                 return Outer(_empty(part.a, self.examples), _empty(part.b, self.examples), part.flipped)
             case Lookup():
@@ -69,6 +72,8 @@ class Joining:
             case Averaged(), Averaged():
                 sign, weight = _one_weight(held.weight, new.weight)
                 return Averaged(self._placed(held.a, new.a), self._placed(held.signal, new.signal * sign), weight)
+            case Collapsed(), Collapsed():
+                return Collapsed(self._placed(held.a, new.a), self._placed(held.b, new.b), held.groups)
             case Outer(), Outer():
                 return Outer(self._placed(held.a, new.a, 1), self._placed(held.b, new.b, 2), held.flipped)
             case Lookup(), Lookup():
@@ -107,10 +112,10 @@ def _forms(gradients: Mapping[str, Gradients]) -> dict[str, list[object]]:
                 type(f),
                 getattr(f, "flipped", None),
                 f.a.shape[2:] if isinstance(f, Outer) else None,
-                id(f) if isinstance(f, Averaged) else None,
+                f.groups if isinstance(f, Collapsed) else None,
             )
             for f in g.factors
-        ]  # each chunk's own weight: none is joined
+        ]
         for key, g in gradients.items()
     }
 

@@ -45,12 +45,12 @@ def chosen_passes(
     ceiling = max(3 * free // 4 if on_card else free // 4, 1)
     budget = ceiling if on_card else min(_LEAN, ceiling)
     once = rows + (columns or 0)
-    needed = costs.multiply_adds + once * costs.capture_multiply_adds
+    needed = costs.effort + once * costs.capture_effort
     while True:
         least = budget // 4 if on_card else min(_TRANSIENT, budget // 2)
         passes = _within(costs, rows, columns, budget, least, torch.finfo(dtype).bits // 8)
         taken = sum(captured(p, rows, columns) for p in passes)
-        if (taken - once) * costs.capture_multiply_adds <= _REPEATED * needed or budget >= ceiling:
+        if (taken - once) * costs.capture_effort <= _REPEATED * needed or budget >= ceiling:
             return Passes(tuple(passes), budget)
         budget = min(2 * budget, ceiling)
 

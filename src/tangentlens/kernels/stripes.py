@@ -41,11 +41,11 @@ def striped_pass(
     ceiling = max(free // 2 if on_card else free // 4, 1)
     budget = ceiling if on_card else min(_LEAN, ceiling)
     once = rows + (columns or 0)
-    needed = costs.multiply_adds + once * costs.capture_multiply_adds
+    needed = costs.effort + once * costs.capture_effort
     while True:
         block = _block(budget // 2, kept, rows, columns, region, visitors)
         repeated = captured(Pass((), block, 1), rows, columns) - once
-        if repeated * costs.capture_multiply_adds <= _REPEATED * needed or budget >= ceiling:
+        if repeated * costs.capture_effort <= _REPEATED * needed or budget >= ceiling:
             break
         budget = min(2 * budget, ceiling)
     if 2 * kept * region > free:

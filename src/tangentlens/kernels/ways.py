@@ -6,7 +6,9 @@ With N examples, C outputs, T positions and a (out = q) x (in = p) matrix:
     apart, T > 1     N^2 (T^2 p + C T^2 q + C^2 T q)                     one side contracted first
     formed, sliced   N C T p q + (N C)^2 p q                             long sequences or images, small p q
     separable        N T p q + N^2 (p q + C^2 q)                         the outputs share one signal
-    mean over c      N^2 T^2 (p + C q) apart, N C T p q + N^2 C p q formed, N^2 (p q + C q) separable
+    collapsed        N C G T p + (N C)^2 (G p + q)                       G groups of units share their positions
+    mean over c      N^2 T^2 (p + C q) apart, N C T p q + N^2 C p q formed, N^2 (p q + C q) separable,
+                     N^2 C (G p + q) collapsed
     averaged, T = 1  N^2 (p + q)                                         the mean over c, where outputs share one signal
 
 Sliced is formed a few rows of the matrix at a time, where (a, b) take less memory than the gradients they make. A bias
@@ -24,23 +26,35 @@ import torch
 from tangentlens.capture.factors import Factor, Formed, Lookup, Outer
 from tangentlens.capture.sources import Piece
 from tangentlens.kernels.blocks import same_for_all
+from tangentlens.kernels.collapsed import Groups, groups_in
 from tangentlens.kernels.separable import averaged, separated
 
 Reduction = Literal["full", "mean"]
-Way = Literal["factored", "contracted", "pairs", "looked up", "separable", "averaged", "formed", "sliced", "folded"]
+Way = Literal[
+    "factored", "contracted", "pairs", "looked up", "separable", "averaged", "collapsed", "formed", "sliced", "folded"
+]
 
-# Small batched products and elementwise passes run this much below the rate of one large product (measured on CPU).
-_BATCHED = 2.0
+# Effort is counted in multiply-adds of one large product that take as long (measured on CPU): an elementwise pass takes
+# so many an entry, a product summed over T positions 1 + _SHORT / T times its own, a backward pass _BACKWARD times.
 _PER_ENTRY = 24
+_SHORT = 16
+_BACKWARD = 3
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The way chosen for a piece: multiply-adds of a symmetric kernel, and values kept per example."""
+    """A way for a piece: multiply-adds of a symmetric kernel and values kept per example; `slowed` is what is to be
+    added where they run below the rate of a large product. Where units collapse, their groups."""
 
     way: Way
     multiply_adds: float
     kept: float
+    slowed: float = 0.0
+    groups: Groups | None = None
+
+    @property
+    def effort(self) -> float:
+        return self.multiply_adds + self.slowed
 
 
 @dataclass(frozen=True)
@@ -58,8 +72,22 @@ class Costs:
     def multiply_adds(self) -> float:
         return sum(cost.multiply_adds for _, cost in self.by_piece.values())
 
+    @property
+    def effort(self) -> float:
+        return sum(cost.effort for _, cost in self.by_piece.values())
+
+    @property
+    def capture_effort(self) -> float:
+        """Of one example."""
+        return _BACKWARD * self.capture_multiply_adds
+
     def way(self, key: str) -> Way:
         return self.by_piece[key][1].way if key in self.by_piece else "formed"
+
+    def groups(self, key: str) -> Groups:
+        found = self.by_piece[key][1].groups
+        assert found is not None  # its way is "collapsed"
+        return found
 
 
 def costs_of(
@@ -93,7 +121,10 @@ def with_folds(
         wider = priced(replace(piece, shape=size, factors=[widened(outer)]), rows, columns, reduction, one)
         for more in wider:
             if more.way == cost.way:
-                by_piece[key] = bias, Cost("folded", more.multiply_adds - cost.multiply_adds, more.kept - cost.kept)
+                by_piece[key] = bias, replace(
+                    more, way="folded", multiply_adds=more.multiply_adds - cost.multiply_adds,
+                    kept=more.kept - cost.kept, slowed=more.slowed - cost.slowed,
+                )  # fmt: skip
                 kept[bias.name] += by_piece[key][1].kept - alone.kept
     return replace(costs, by_piece=by_piece, kept=kept)
 
@@ -104,7 +135,7 @@ def widened(outer: Outer) -> Outer:
 
 
 def cheapest(piece: Piece, rows: int, columns: int, reduction: Reduction, symmetric: bool) -> Cost:
-    return min(priced(piece, rows, columns, reduction, symmetric), key=lambda cost: cost.multiply_adds)
+    return min(priced(piece, rows, columns, reduction, symmetric), key=lambda cost: cost.effort)
 
 
 def priced(piece: Piece, rows: int, columns: int, reduction: Reduction, symmetric: bool) -> list[Cost]:
@@ -117,10 +148,12 @@ def priced(piece: Piece, rows: int, columns: int, reduction: Reduction, symmetri
     shared = _separable(piece, examples, c, rows, columns, reduction)
     if shared is not None:
         ways.append(shared)
+    if (few := _collapsed(piece, c, rows, columns, reduction)) is not None:
+        ways.append(few)
     if reduction == "mean" and (one := _averaged(piece, rows, columns)) is not None:
         ways.append(one)
     half = 0.5 if symmetric else 1.0
-    return [replace(cost, multiply_adds=cost.multiply_adds * half) for cost in ways]
+    return [replace(cost, multiply_adds=half * cost.multiply_adds, slowed=half * cost.slowed) for cost in ways]
 
 
 def _formed(piece: Piece, examples: int, c: int, rows: int, columns: int, reduction: Reduction) -> Cost:
@@ -142,6 +175,16 @@ def _separable(piece: Piece, examples: int, c: int, rows: int, columns: int, red
     return Cost("separable", float(gram + (rows + columns) * t * p * q), float(p * q))
 
 
+def _collapsed(piece: Piece, c: int, rows: int, columns: int, reduction: Reduction) -> Cost | None:
+    factor = piece.factors[0]
+    if len(piece.factors) > 1 or not isinstance(factor, Outer) or (groups := groups_in(factor)) is None:
+        return None
+    t, p, q, many = factor.a.shape[1], factor.a.shape[3], factor.b.shape[4], len(groups.sizes)
+    pairs = rows * columns * (c * c if reduction == "full" else c)
+    total = float(pairs * (many * p + q) + (rows + columns) * c * many * t * p)
+    return Cost("collapsed", total, float(c * (many * p + q)), float(pairs * many * _PER_ENTRY), groups)
+
+
 def _averaged(piece: Piece, rows: int, columns: int) -> Cost | None:
     factor = piece.factors[0]
     if len(piece.factors) > 1 or not isinstance(factor, Outer) or len(factor.b) == 1 or averaged(factor) is None:
@@ -155,7 +198,7 @@ def _apart(piece: Piece, examples: int, c: int, rows: int, columns: int, reducti
     pairs = rows * columns
     lookups = [f for f in piece.factors if isinstance(f, Lookup)]
     outers = [f for f in piece.factors if isinstance(f, Outer)]
-    total, way = 0.0, "looked up"
+    total, slowed, way = 0.0, 0.0, "looked up"
     for lookup in lookups:
         t, q = lookup.b.shape[2], lookup.b.shape[3]
         total += pairs * min(t * 8, piece.shape[0]) * q * (c * c if reduction == "full" else c)
@@ -167,11 +210,15 @@ def _apart(piece: Piece, examples: int, c: int, rows: int, columns: int, reducti
             total += pairs * (p + signals * q)
         elif reduction == "mean":
             way = "pairs"
-            total += pairs * t * t * (p + c * q + _PER_ENTRY)
+            total += pairs * t * t * (p + c * q)
+            slowed += pairs * t * t * _PER_ENTRY
         else:
             way = "contracted"
-            total += pairs * (t * t * p + _BATCHED * (c * t * t * q + c * c * t * q) + _PER_ENTRY * c * t * q)
-    return Cost(way, float(total * len(piece.factors)), float(kept))  # type: ignore[arg-type]
+            signals = c * t * t * q + c * c * t * q
+            total += pairs * (t * t * p + signals)
+            slowed += pairs * signals * _SHORT / max(1, t)
+    uses = len(piece.factors)
+    return Cost(way, float(total * uses), float(kept), float(slowed * uses))  # type: ignore[arg-type]
 
 
 def forming(piece: Piece) -> float:
