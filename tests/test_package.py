@@ -30,6 +30,14 @@ def test_importing_the_command_line_loads_no_network_library() -> None:
     assert not loaded_after("import tangentlens.cli").intersection(HEAVY)
 
 
+def test_a_first_kernel_loads_no_compiler_and_no_algebra() -> None:
+    """torch would import sympy for the shapes of a gradient, and its compiler for a mode: a second and 100 MB."""
+    kernel = (
+        "import torch; from tangentlens.kernels import entk_full; entk_full(torch.nn.Linear(2, 2), torch.ones(2, 2))"
+    )
+    assert not loaded_after(kernel) & {"sympy", "mpmath"}
+
+
 def test_a_report_can_be_written_where_torch_is_not_loaded() -> None:
     assert "torch" not in loaded_after("import tangentlens.report")
 

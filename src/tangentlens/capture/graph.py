@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
+from tangentlens.capture.backward import backward, backward_batched
+
 Node = Any
 Edge = tuple[Node, int]
 
@@ -176,12 +178,10 @@ def pulled_back(source: Edge, parameter: Tensor, gradients: Tensor) -> Tensor:
     edge = GradientEdge(*source)
     pulled: Tensor | None
     try:
-        (pulled,) = torch.autograd.grad(
-            (edge,), (parameter,), (flat,), retain_graph=True, allow_unused=True, is_grads_batched=True
-        )
+        (pulled,) = backward_batched(edge, flat, (parameter,))
     except RuntimeError:  # an operation without a batching rule: one row at a time gives the same numbers
-        rows = [torch.autograd.grad((edge,), (parameter,), (g,), retain_graph=True, allow_unused=True)[0] for g in flat]
-        pulled = None if any(r is None for r in rows) else torch.stack(rows)
+        rows = [r for g in flat for r in backward(edge, g, (parameter,)) if r is not None]
+        pulled = torch.stack(rows) if len(rows) == len(flat) else None
     if pulled is None:
         pulled = parameter.new_zeros(len(flat), *parameter.shape)
     return pulled.reshape(*leading, *parameter.shape)

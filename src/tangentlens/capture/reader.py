@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
+from tangentlens.capture.backward import backward, backward_batched
 from tangentlens.capture.casts import Widened
 from tangentlens.capture.factors import Factor, detached, merged, without_dead_positions
 from tangentlens.capture.graph import (
@@ -341,7 +342,7 @@ class Trace:
 def gradients_at(out: Tensor, where: list[Any], cotangent: Tensor) -> list[Tensor]:
     if not where:
         return []
-    found = torch.autograd.grad(out, where, cotangent, retain_graph=True, allow_unused=True)
+    found = backward(out, cotangent, where)
     return [
         _zeros_at(w, out) if g is None else g.to_dense() if g.is_sparse else g
         for w, g in zip(where, found, strict=True)
@@ -354,7 +355,7 @@ def gradients_together(
     """(combination, *result) at every edge, in one backward pass."""
     if len(cotangents) == 1:
         return [g[None] for g in gradients_at(out, edges, cotangents[0])]
-    found = torch.autograd.grad(out, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)
+    found = backward_batched(out, cotangents, edges)
     return [
         _zeros_at(e, out).expand(len(cotangents), *edge_shape((e.node, e.output_nr))) if g is None else g
         for e, g in zip(edges, found, strict=True)

@@ -66,8 +66,8 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         if of_one
     ]
     python_state = random.getstate()
-    numpy = sys.modules.get("numpy")
-    numpy_state = numpy.random.get_state() if numpy is not None else None
+    numpy_random = sys.modules.get("numpy.random")  # where nobody has loaded it, nobody has seeded it
+    numpy_state = numpy_random.get_state() if numpy_random is not None else None
     devices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[d for d in devices if d is not None]))
@@ -94,8 +94,8 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             for of_one, held in hooks:
                 of_one.update(held)
             random.setstate(python_state)
-            if numpy is not None and numpy_state is not None:
-                numpy.random.set_state(numpy_state)
+            if numpy_random is not None and numpy_state is not None:
+                numpy_random.set_state(numpy_state)
             _restore(buffers, flags)
 
 

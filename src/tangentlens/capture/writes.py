@@ -20,6 +20,10 @@ class ParametersGuarded(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler, a second and 40 MB; nothing compiled runs while we measure
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.places = {place for p in model.parameters() if (place := _place(p))}
