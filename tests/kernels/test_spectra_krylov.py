@@ -35,6 +35,44 @@ def test_every_copy_of_a_repeated_eigenvalue_is_found():
     torch.testing.assert_close(found.eigenvalues, single.repeat_interleave(15)[:40])
 
 
+@pytest.mark.parametrize("block", [4, 10])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_narrow_block_finds_copies_beyond_its_width_by_a_second_look(block, seed):
+    """Fifteen copies each: one random block of ten holds ten of them, and nothing in its residuals says so."""
+    single = torch.tensor([9.0, 4.0, 3.5, 1.0] + [0.1] * 16, dtype=torch.float64)
+    kernel = torch.kron(with_eigenvalues(single, seed), torch.eye(15, dtype=torch.float64))
+    found = krylov_spectrum(lambda vectors: kernel @ vectors, 300, 40, seed=seed, block=block)
+    torch.testing.assert_close(found.eigenvalues, single.repeat_interleave(15)[:40])
+    assert bool(found.converged.all())
+
+
+@settings(max_examples=15, deadline=None)
+@given(decay=st.floats(0.3, 3.0), block=st.integers(1, 12), seed=st.integers(0, 1000))
+def test_a_block_of_any_width_finds_the_head_of_the_spectrum(decay, block, seed):
+    values = torch.arange(1, 121, dtype=torch.float64) ** -decay
+    kernel = with_eigenvalues(values, seed)
+    found = krylov_spectrum(lambda vectors: kernel @ vectors, 120, 12, seed=seed, block=block)
+    assert bool(found.converged.all())
+    torch.testing.assert_close(found.eigenvalues, values[:12], rtol=0, atol=1e-10)
+
+
+def test_a_narrow_block_takes_fewer_vectors():
+    """Where many modes lie in a flat spectrum: the reason to have one."""
+    kernel = with_eigenvalues(torch.linspace(1, 0.2, 600, dtype=torch.float64))
+    counts = []
+    for block in (48, 8):
+        taken = []
+
+        def product(vectors, taken=taken):
+            taken.append(vectors.shape[1])
+            return kernel @ vectors
+
+        found = krylov_spectrum(product, 600, 40, block=block, tol=1e-6)
+        assert bool(found.converged.all())
+        counts.append(sum(taken))
+    assert counts[1] < counts[0]
+
+
 def test_the_same_seed_gives_the_same_modes():
     kernel = with_eigenvalues(torch.linspace(1, 0, 50, dtype=torch.float64) ** 4)
     first, second = (krylov_spectrum(lambda block: kernel @ block, 50, 4, seed=3) for _ in range(2))
@@ -70,5 +108,5 @@ def test_the_zero_kernel_is_no_trouble():
 
 
 def test_more_modes_than_rows_are_refused():
-    with pytest.raises(ValueError, match="modes <= block"):
+    with pytest.raises(ValueError, match="modes <= basis"):
         krylov_spectrum(torch.clone, 5, 6)

@@ -67,9 +67,10 @@ class Graph:
             for m in getattr(node, "_input_metadata", ())
         )
 
-    def rows_may_move(self, examples: int) -> bool:
-        """Whether the data may decide which rows there are, and so whose: then no chunk tells about the next."""
-        return any(_moves_rows(node, examples) for node in self.nodes)
+    def rows_may_move(self, examples: int, pure: set[Node]) -> bool:
+        """Whether the data may decide which rows there are, and so whose: then no chunk tells about the next. Rows made
+        of parameters alone (a table of positions) are nobody's."""
+        return any(_moves_rows(node, examples) for node in self.nodes if node not in pure)
 
     def whole_numbers(self) -> int:
         """Fingerprint of where slices are cut, rows selected, axes rolled: the data may have decided those as well."""

@@ -126,7 +126,7 @@ class Reader:
             certain = trace.find_layouts()
             if known is None:
                 trace.verify()
-            if certain and not graph.rows_may_move(len(out)):
+            if certain and (len(out) == 1 or not graph.rows_may_move(len(out), pure)):
                 self._layouts[key] = trace.layouts
         trace.drop_unreadable()
         return trace
@@ -268,7 +268,7 @@ class Trace:
         for index, (use, g, gw) in enumerate(zip(self.readings, plain, weighted, strict=True)):
             layout, unique = _layout(use, g, gw, weights, self.exact)
             self.layouts.append(layout)
-            certain &= unique
+            certain &= unique or len(self.out) == 1  # of one example's rows all layouts say the same
             if layout is None and use is not None:
                 ragged.append(index)
         if ragged:

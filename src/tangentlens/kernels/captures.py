@@ -33,6 +33,20 @@ def cut(start: int, stop: int, size: int) -> list[Span]:
     return [(begin, min(begin + size, stop)) for begin in range(start, stop, size)]
 
 
+def evenly(length: int, most: int) -> int:
+    """The size of equal chunks of at most `most` where there are some not much smaller: a chunk of another size than
+    those before is examined anew, which costs as much as several.
+
+    >>> evenly(32, 7), evenly(23, 7), evenly(5, 7)
+    (4, 7, 5)
+    """
+    fewest = -(-length // most) if length else 1
+    for count in range(fewest, 2 * fewest):
+        if length % count == 0:
+            return max(1, length // count)
+    return most
+
+
 @dataclass
 class Captures:
     """Captures what is asked for, and remembers which forms it chose: two tiles of one piece must have the same."""
@@ -56,7 +70,7 @@ class Captures:
             return tiles
         for begin, end in cut(start, stop, rows):
             joining = Joining(end - begin)
-            for at, to in cut(begin, end, max(1, step)):
+            for at, to in cut(begin, end, evenly(end - begin, max(1, step))):
                 chunk = self._ready(probe, at, to, names)
                 if not joining.takes(chunk):
                     tiles.append((at - joining.filled, at, joining.gradients()))

@@ -15,6 +15,8 @@ from torch import Tensor
 from tangentlens.kernels.routes import vectors_at_once
 from tangentlens.kernels.spectra import Spectrum, relative_residuals
 
+_LOOKS = 3  # rounds that a second random block goes on for once all modes have converged
+
 Product = Callable[[Float[Tensor, "row column"]], Float[Tensor, "row column"]]
 
 
@@ -34,28 +36,52 @@ def krylov_spectrum(
     """Block Lanczos with full re-orthogonalisation and thick restart; residuals are recomputed with one last product.
 
     The space is span{X, KX, K^2 X, ...} for a seeded Gaussian block X of `block` columns (modes + 8 unless told): it
-    finds eigenvalues repeated up to `block` times. Memory 2 * rows * basis; cost block products per round.
+    finds eigenvalues repeated up to `block` times. A wide block asks for few products, a narrow one for few vectors.
+    With one narrower than `modes`, what has converged is met with further random blocks, in which copies that the first
+    one missed would show, until one shows none. Memory 2 * rows * basis; cost block products per round.
     """
     block, room = vectors_at_once(rows, modes, block)
     basis = room if basis is None else min(rows, basis)
-    if not 1 <= modes <= block <= basis <= rows:
-        raise ValueError(f"needs 1 <= modes <= block <= basis <= rows, got {modes}, {block}, {basis}, {rows}")
+    if not 1 <= modes <= basis <= rows or not 1 <= block <= basis:
+        raise ValueError(
+            f"needs 1 <= modes <= basis <= rows and 1 <= block <= basis, got modes={modes}, block={block}, "
+            f"basis={basis} and rows={rows}"
+        )
     tolerance = tol if tol is not None else (1e-10 if dtype == torch.float64 else 1e-5)
     generator = torch.Generator().manual_seed(seed)  # on the processor: the same start on every device
-    start = torch.randn(rows, block, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
-    space = torch.linalg.qr(start).Q
+
+    def random_block() -> Tensor:
+        return torch.randn(rows, block, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
+
+    space = torch.linalg.qr(random_block()).Q
     images = product(space)
+    looks, seen = _LOOKS if block < modes else 0, images.new_zeros(modes)
     for _ in range(rounds):
         values, rotation = _ritz(space, images)
         kept = rotation[:, :modes]
         # half: the products of the last check round anew, and what was just within the tolerance must not fall out
-        if bool((relative_residuals(images @ kept, values[:modes], space @ kept) <= tolerance / 2).all()):
+        done = space.shape[1] >= modes and bool(
+            (relative_residuals(images @ kept, values[:modes], space @ kept) <= tolerance / 2).all()
+        )
+        if (
+            done
+            and looks == 0
+            and block < modes
+            and bool(((values[:modes] - seen).abs() > tolerance * values[0]).any())
+        ):
+            looks = _LOOKS  # copies were missed, perhaps more than one block of them
+        if done and looks == 0:
             break
-        step = _new_directions(images[:, -block:], space)
-        if step.shape[1] == 0:  # the space is invariant: nothing is left to find
+        if again := done and looks == _LOOKS:
+            seen = values[:modes]
+        looks -= int(done)
+        step = _new_directions(random_block() if again else images[:, -block:], space)
+        if step.shape[1] == 0 and block < modes:  # the space is invariant, and may be one of a few copies
+            step = _new_directions(random_block(), space)
+        if step.shape[1] == 0:  # nothing is left to find
             break
         if space.shape[1] + step.shape[1] > basis:
-            keep = max(modes, basis - block - step.shape[1])
+            keep = max(modes, min(basis // 2, basis - step.shape[1]))
             space, images = space @ rotation[:, :keep], images @ rotation[:, :keep]
             step = _new_directions(step, space)
         space, images = torch.cat([space, step], 1), torch.cat([images, product(step)], 1)

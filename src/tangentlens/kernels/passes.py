@@ -16,7 +16,9 @@ from tangentlens.kernels.memory import free_bytes
 from tangentlens.kernels.ways import Costs
 
 _LEAN = 256 << 20
-_TRANSIENT = 64 << 20  # what one capture may take beside what is held; a quarter of that where it is more
+_TRANSIENT = (
+    64 << 20
+)  # what one capture may take beside what is held; a quarter of that or the weights' own size if more
 _REPEATED = 0.05  # captures done more than once, as a share of all other work
 
 
@@ -45,10 +47,11 @@ def chosen_passes(
     ceiling = max(3 * free // 4 if on_card else free // 4, 1)
     budget = ceiling if on_card else min(_LEAN, ceiling)
     once = rows + (columns or 0)
+    item = torch.finfo(dtype).bits // 8
     needed = costs.effort + once * costs.capture_effort
     while True:
-        least = budget // 4 if on_card else min(_TRANSIENT, budget // 2)
-        passes = _within(costs, rows, columns, budget, least, torch.finfo(dtype).bits // 8)
+        least = budget // 4 if on_card else max(min(_TRANSIENT, budget // 2), min(item * costs.weights, ceiling // 2))
+        passes = _within(costs, rows, columns, budget, least, item)
         taken = sum(captured(p, rows, columns) for p in passes)
         if (taken - once) * costs.capture_effort <= _REPEATED * needed or budget >= ceiling:
             return Passes(tuple(passes), budget)

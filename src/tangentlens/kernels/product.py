@@ -65,6 +65,11 @@ class Product:
     _held: dict[bool, list[Chunk]] = field(default_factory=dict)
 
     @property
+    def held(self) -> bool:
+        """Whether gradients are kept between products."""
+        return self._hold
+
+    @property
     def shape(self) -> tuple[int, int]:
         return self.examples * self.output_count, self.other_examples * self.output_count
 

@@ -24,7 +24,7 @@ def chosen_route(rows: int, parameters: int, modes: int) -> Way:
 def vectors_at_once(rows: int, modes: int, block: int | None = None) -> tuple[int, int]:
     """How many vectors the krylov route multiplies at once (modes + 8 unless told), and how many it keeps."""
     block = min(rows, modes + 8 if block is None else block)
-    return block, min(rows, max(4 * block, 2 * block + modes))
+    return block, min(rows, 4 * max(block, modes + 8))
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Route:
         words = {
             "dense": f"the kernel of {self.rows:,} rows itself, n^3",
             "dual": f"J^T J of {self.parameters:,} parameters, fewer than the {self.rows:,} rows; no kernel is formed",
-            "krylov": f"products with {vectors_at_once(self.rows, self.modes)[0]:,} vectors at once; no kernel of "
+            "krylov": f"products with up to {vectors_at_once(self.rows, self.modes)[0]:,} vectors; no kernel of "
             f"{self.rows:,} rows is formed",
         }
         return f"{self.modes:,} modes by {self.way}: {words[self.way]}"

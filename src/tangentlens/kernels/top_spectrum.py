@@ -27,6 +27,8 @@ from tangentlens.kernels.writing import refuse_another_origin
 
 Route = Way | Literal["tiles"]
 
+_FEW = 64  # vectors: a product with fewer takes nearly as long
+
 
 def top_spectrum(
     model: nn.Module,
@@ -73,7 +75,8 @@ def top_spectrum(
     route = method or cheapest.way
     if route == "krylov":
         return _led(product, lambda apply: krylov_spectrum(
-            apply, rows, modes, tol=tolerance, seed=seed, dtype=product.dtype, device=product.device
+            apply, rows, modes, tol=tolerance, seed=seed, dtype=product.dtype, device=product.device,
+            block=_block(product, modes),
         ))  # fmt: skip
     if route == "dense":
         kernel = entk_full(
@@ -91,6 +94,12 @@ def top_spectrum(
         )
         found = _led(product, lambda apply: modes_from_dual(images.flatten(0, 1), apply))
     return replace(found, converged=found.residuals <= tolerance)
+
+
+def _block(product: Product, modes: int) -> int:
+    """Vectors multiplied at once: as many as modes where every product captures anew, for few products; where gradients
+    are held few vectors are cheaper, though more than a read-out repeats each eigenvalue."""
+    return min(modes + 8, product.shape[0], max(_FEW, product.output_count + 8) if product.held else modes + 8)
 
 
 def _refuse_what_is_not_beside(stored: object, method: Route | None) -> None:

@@ -77,6 +77,11 @@ class Costs:
         return sum(cost.effort for _, cost in self.by_piece.values())
 
     @property
+    def weights(self) -> int:
+        """How many numbers the measured parameters are."""
+        return sum(piece.shape.numel() for piece, _ in self.by_piece.values())
+
+    @property
     def capture_effort(self) -> float:
         """Of one example."""
         return _BACKWARD * self.capture_multiply_adds
