@@ -36,24 +36,32 @@ class Axis:
     why: str
 
 
-def axes(examples: int = 256) -> list[Axis]:
+def axes(toy: bool = False) -> list[Axis]:
+    """Each size where its own term is the largest: many rows for pairs, few examples for what one capture takes."""
     import torch
 
     from benchmarks import models
 
-    def mlp(examples: int = examples, width: int = 256, outputs: int = 10) -> Any:
+    few, many = (4, 16) if toy else (8, 512)
+
+    def mlp(examples: int = many, width: int = 256, outputs: int = 10) -> Any:
         return models.mlp([64, width, width, outputs]), torch.randn(examples, 64)
 
     def transformer(length: int) -> Any:
-        model = models.Transformer(layers=2, width=32, heads=4, length=length, vocabulary=32, outputs=4)
-        return model, torch.randint(32, (examples // 8, length))
+        width = 32 if toy else 256
+        model = models.Transformer(layers=2, width=width, heads=4, length=length, vocabulary=32, outputs=4)
+        return model, torch.randint(32, (few, length))
 
-    return [
-        Axis("examples N, MLP", (160, 320, 640, 1120, 1600), lambda n: mlp(examples=n), 2.0, "pairs of examples"),
+    def wide(width: int) -> Any:
+        return mlp(examples=few, width=width, outputs=2)
+
+    axes = [
+        Axis("examples N, MLP", (480, 960, 1920, 3360, 4800), lambda n: mlp(examples=n), 2.0, "pairs of examples"),
         Axis("outputs C, MLP", (8, 16, 32, 56, 80), lambda c: mlp(outputs=c), 2.0, "pairs of outputs"),
-        Axis("width, MLP", (256, 512, 1024, 1792, 2560), lambda w: mlp(width=w), 2.0, "capture; products grow with 1"),
-        Axis("length T, transformer", (16, 32, 64, 112, 160), transformer, 1.0, "formed; attention with 2"),
+        Axis("width, MLP", (1024, 2048, 4096, 7168, 10240), wide, 2.0, "capture; products grow with 1"),
+        Axis("length T, transformer", (48, 96, 192, 336, 480), transformer, 1.0, "capture, forming; attention with 2"),
     ]
+    return [replace(axis, sizes=(8, 16, 32)) for axis in axes] if toy else axes
 
 
 def slope(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
@@ -117,9 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     torch.set_num_threads(asked.threads)
     print(described())
-    for axis in axes(16 if asked.toy else 256):
-        if asked.toy:
-            axis = replace(axis, sizes=(8, 16, 32))
+    for axis in axes(asked.toy):
         seconds, flops = measured(axis, asked.repeats)
         found, error = slope(axis.sizes, seconds)
         counted, _ = slope(axis.sizes, flops)
