@@ -17,14 +17,14 @@ import neural_tangents as nt  # noqa: E402
 from neural_tangents import NtkImplementation  # noqa: E402
 
 from benchmarks.peers.harness import Shared, main, with_modes  # noqa: E402
-from benchmarks.peers.neural_tangents.networks import network, split  # noqa: E402
+from benchmarks.peers.neural_tangents.networks import laid_out, network, split  # noqa: E402
 
 
 def method(implementation: NtkImplementation, most: int = 0) -> Any:
     def prepared(shared: Shared, kernel: str) -> Any:
         if kernel not in ("full", "averaged"):
             raise NotImplementedError("no spectra")
-        weights, statistics = split({name: jnp.asarray(value) for name, value in shared.weights.items()})
+        weights, statistics = split(laid_out({name: jnp.asarray(value) for name, value in shared.weights.items()}))
         described = shared.described
         function = network(described["builder"], described["sizes"], statistics)
         trace = () if kernel == "full" else (-1,)

@@ -47,13 +47,13 @@ def groups_in(outer: Outer) -> Groups | None:
     most = p * q // (_LEAST * (p + 1)) if p else 0
     if outer.a.shape[2] != 1 or t < 2 or most < 1:
         return None
-    if _profiles(outer.b[0, 0, :, 0]) > most:
+    b = outer.b[:, :, :, 0].cpu().double()  # a few examples, and float64 is not to be had everywhere
+    if _profiles(b[0, 0]) > most:
         return None  # nearly every layer shows at once that its units go their own ways
-    b = outer.b[:, :, :, 0].double()
     strength = b.square().sum((0, 1, 2))
     profiles = torch.nn.functional.normalize(b, dim=2, eps=torch.finfo(b.dtype).tiny)
     alive = profiles.any(2)
-    left = torch.ones(q, dtype=torch.bool, device=b.device)
+    left = torch.ones(q, dtype=torch.bool)
     found: list[list[int]] = []
     while bool(left.any()):
         if len(found) == most:
@@ -73,8 +73,8 @@ def _profiles(b: Float[Tensor, "position out"]) -> int:
     """How many directions over positions the units have at one example and output, told apart by the angle of two
     random projections: parallel ones have the same, whatever their size and sign."""
     generator = torch.Generator().manual_seed(len(b))
-    onto = torch.randn(2, len(b), generator=generator, dtype=torch.float64).to(b.device)
-    across, along = onto @ b[:, b.any(0)].double()
+    onto = torch.randn(2, len(b), generator=generator, dtype=torch.float64)
+    across, along = onto @ b[:, b.any(0)]
     angles = (torch.atan2(across, along) % torch.pi).sort().values
     return int((angles.diff() > _PARALLEL).sum()) + 1
 
