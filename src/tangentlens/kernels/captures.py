@@ -64,7 +64,7 @@ class Captures:
         tiles: list[Tile] = []
         if step >= rows:
             for begin, end in cut(start, stop, step - step % rows):
-                ready = self._ready(probe, begin, end, names)
+                ready = {key: _by_example(g) for key, g in self._ready(probe, begin, end, names).items()}
                 for at, to in cut(begin, end, rows):
                     tiles.append((at, to, {key: g.rows(at - begin, to - begin) for key, g in ready.items()}))
             return tiles
@@ -139,6 +139,14 @@ def foldable(pieces: Mapping[str, Piece], way: Callable[[str], Way], grouping: C
         and grouping(bias.name) == grouping(pieces[weights[bias.node]].name)
         and _is_bias_of(bias, pieces[weights[bias.node]])
     }
+
+
+def _by_example(gradients: Gradients) -> Gradients:
+    """In the order in memory in which products of two tiles read it: each of them would copy it otherwise."""
+    if gradients.sliced:
+        return gradients
+    factors = [replace(f, b=f.b.contiguous()) if isinstance(f, Outer) else f for f in gradients.factors]
+    return replace(gradients, factors=factors)
 
 
 def _positions_last(outer: Factor) -> Outer:
